@@ -1,0 +1,1 @@
+"""Where pipelines run: one module for each Beam runner."""

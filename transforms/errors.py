@@ -1,0 +1,56 @@
+"""What can go wrong, as one short tree.
+
+RecordmillError
+  ConfigError     the config or the command is wrong: nothing was done (exit status 2)
+  SourceError     an input file cannot be read as what it is said to be
+  SchemaError     data and schema do not fit, or a column has no form as a feature
+  BadRowsError    rows that cannot become Examples, more than the build may drop
+  CorruptError    a file of ours, or a TFRecord file, is damaged
+  OutputError     a path cannot be written
+  BuildError      a step of the build failed
+
+Each message names the file, row, column or option, the value, and the cure.
+"""
+
+from __future__ import annotations
+
+
+class RecordmillError(Exception):
+    """Base of every error that recordmill raises on purpose."""
+
+
+class ConfigError(RecordmillError):
+    pass
+
+
+class SourceError(RecordmillError):
+    pass
+
+
+class SchemaError(RecordmillError):
+    pass
+
+
+class BadRowsError(RecordmillError):
+    pass
+
+
+class CorruptError(RecordmillError):
+    pass
+
+
+class OutputError(RecordmillError):
+    pass
+
+
+class BuildError(RecordmillError):
+    pass
+
+
+def shorten(value: object, limit: int = 60) -> str:
+    """``repr(value)``, cut in the middle to ``limit`` characters: for messages, never for data."""
+    text = repr(value)
+    if len(text) <= limit:
+        return text
+    half = (limit - 1) // 2
+    return f"{text[:half]}…{text[-half:]}"

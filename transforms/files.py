@@ -1,0 +1,78 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from transforms.errors import OutputError
+
+TEMPORARY = ".tmp-"
+
+
+class OutputFile:
+    """A file that is being written: every byte is taken, or OutputError names the path that people know."""
+
+    def __init__(self, stream: BinaryIO, path: str) -> None:
+        self._stream = stream
+        self.path = path
+        self.num_bytes = 0
+
+    def write(self, content: bytes | bytearray | memoryview) -> None:
+        view = memoryview(content).cast("B")
+        with _named(self.path):
+            while view:
+                taken = self._stream.write(view)
+                self.num_bytes += taken
+                view = view[taken:]
+
+
+@contextlib.contextmanager
+def committed(path: str) -> Iterator[OutputFile]:
+    """A binary file that gets its name by one atomic rename, after its bytes are on the disk.
+
+    A block that raises leaves nothing behind; what stood under the name before stays.  Raises OutputError, which
+    names the path, when the file cannot be written (a full disk, a quota, a missing right).
+    """
+    temporary = f"{path}{TEMPORARY}{uuid.uuid4().hex[:12]}"
+    folder = os.path.dirname(path) or "."
+    with _named(path):
+        os.makedirs(folder, exist_ok=True)
+        stream = open(temporary, "xb", buffering=0)
+    try:
+        with stream:
+            yield OutputFile(stream, path)
+            with _named(path):
+                os.fsync(stream.fileno())
+        with _named(path):
+            os.replace(temporary, path)
+            sync_folder(folder)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+def write_committed(path: str, content: bytes | str) -> None:
+    """Writes the whole content, UTF-8 when it is text, as ``committed`` does."""
+    with committed(path) as output:
+        output.write(content.encode() if isinstance(content, str) else content)
+
+
+def sync_folder(path: str) -> None:
+    """Makes a rename in the folder last through a crash of the machine."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _named(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error

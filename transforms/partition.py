@@ -1,0 +1,96 @@
+"""The descriptors that travel through Beam: what to read, what was read, what was written.
+
+They are small, immutable and made of plain values; rows never travel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from transforms.fingerprint import digest
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class FileSlice:
+    """A part of one file that can be read on its own.
+
+    ``start`` and ``end`` count what the source splits by: bytes for text (of the file as stored), row groups for
+    Parquet.  A file that cannot be split (a compressed one) is one slice.
+    """
+
+    path: str
+    start: int
+    end: int
+    num_bytes: int  # raw bytes to read, for balance and rates
+    first_row: int  # rows of the file before this slice
+    fingerprint: str  # hash of the slice's content and of what else of the file it needs (header, footer)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The unit of work and of the cache: neighbouring slices, read by one task."""
+
+    slices: tuple[FileSlice, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(s.num_bytes for s in self.slices)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the content alone: a file that was renamed or touched keeps it."""
+        return digest([s.fingerprint for s in self.slices])
+
+    @property
+    def name(self) -> str:
+        """For people: ``flights-01.csv.gz`` or ``a.csv … z.csv (26 files)``."""
+        paths = list(dict.fromkeys(s.path for s in self.slices))
+        if len(paths) > 1:
+            return f"{paths[0]} … {paths[-1]} ({len(paths)} files)"
+        first, last = self.slices[0], self.slices[-1]
+        return f"{paths[0]} [{first.start}:{last.end}]" if (first.start or first.first_row) else paths[0]
+
+
+@dataclass(frozen=True)
+class RawBatch:
+    """Rows of one file as the source holds them, before any schema.
+
+    ``rows`` gives each row's ordinal in its file, from 0 and without a header (int64), for error messages.
+    """
+
+    data: pa.RecordBatch
+    path: str
+    rows: np.ndarray
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that cannot become an Example, and why.  ``row`` counts from 0 in the file, without a header."""
+
+    path: str
+    row: int
+    column: str | None
+    value: str | None  # shortened
+    reason: str
+
+    def __str__(self) -> str:
+        where = f"{self.path}, row {self.row + 1}" + (f", column {self.column!r}" if self.column else "")
+        return f"{where}: {self.reason}" + (f": {self.value}" if self.value is not None else "")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A run of whole records that was compressed as one piece."""
+
+    split: str
+    offset: int  # of its first byte in the block file
+    num_bytes: int  # as stored
+    raw_bytes: int  # framed records before compression
+    num_records: int
+    crc32c: int  # of the stored bytes
+    checksum: int = field(default=0)  # of the raw bytes, as the container wants it (crc32 or adler32), else 0
