@@ -14,6 +14,12 @@ Each message names the file, row, column or option, the value, and the cure.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transforms.partition import BadRow
+
 
 class RecordmillError(Exception):
     """Base of every error that recordmill raises on purpose."""
@@ -32,7 +38,16 @@ class SchemaError(RecordmillError):
 
 
 class BadRowsError(RecordmillError):
-    pass
+    """``rows``: what was found (``partition.BadRow``), all of it; the message shows the first few."""
+
+    SHOWN = 5
+
+    def __init__(self, rows: Sequence[BadRow]) -> None:
+        self.rows = tuple(rows)
+        more = len(self.rows) - self.SHOWN
+        lines = [str(row) for row in self.rows[: self.SHOWN]] + ([f"and {more} more"] if more > 0 else [])
+        count = f"{len(self.rows)} bad row{'s' if len(self.rows) != 1 else ''}"
+        super().__init__("\n  ".join([f"{count}, and none is allowed:", *lines]))
 
 
 class CorruptError(RecordmillError):

@@ -1,0 +1,123 @@
+"""Block files: what the build of one partition leaves behind, committed whole or not at all.
+
+The stored blocks stand one after the other from offset 0.  Then come a footer in JSON (UTF-8), which holds the index of
+the blocks and the counts of the partition, and a trailer of 20 bytes: the footer's length (uint64, little-endian), the
+footer's CRC-32C (uint32, little-endian) and the magic ``RMBLOCK1``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from transforms.errors import CorruptError
+from transforms.files import OutputFile, committed
+from transforms.partition import Block
+from transforms.tfrecord import crc32c
+
+MAGIC = b"RMBLOCK1"
+_TRAILER = struct.Struct("<QI8s")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What happened to the rows of a partition; ``rows_read`` = ``rows_written`` + ``bad_rows``."""
+
+    rows_read: int = 0
+    rows_written: int = 0
+    bad_rows: int = 0
+    keyless_rows: int = 0  # no value in any column of split_by
+    raw_bytes: int = 0  # of the source
+
+
+@dataclass(frozen=True)
+class BlockFile:
+    """The index of a block file: its blocks in the order in which they were written, and the counts."""
+
+    path: str
+    blocks: tuple[Block, ...]
+    counts: Counts
+
+
+@dataclass
+class BlockFileWriter:
+    """Appends stored blocks to an open file and remembers where they are."""
+
+    output: OutputFile
+    blocks: list[Block] = field(default_factory=list)
+
+    def add(self, split: str, stored: bytes | memoryview, *, raw_bytes: int, num_records: int, checksum: int) -> None:
+        self.blocks.append(
+            Block(
+                split=split,
+                offset=self.output.num_bytes,
+                num_bytes=len(stored),
+                raw_bytes=raw_bytes,
+                num_records=num_records,
+                crc32c=crc32c(stored),
+                checksum=checksum,
+            )
+        )
+        self.output.write(stored)
+
+    def finish(self, counts: Counts) -> None:
+        footer = json.dumps(
+            {"counts": dataclasses.asdict(counts), "blocks": [list(dataclasses.astuple(b)) for b in self.blocks]},
+            separators=(",", ":"),
+        ).encode()
+        self.output.write(footer)
+        self.output.write(_TRAILER.pack(len(footer), crc32c(footer), MAGIC))
+
+
+@contextlib.contextmanager
+def write_block_file(path: str) -> Iterator[BlockFileWriter]:
+    """A writer whose file is committed under ``path`` when the block ends without an error."""
+    with committed(path) as output:
+        yield BlockFileWriter(output)
+
+
+def read_block_file(path: str) -> BlockFile:
+    """The index of a block file.  Raises CorruptError, which names the path, when it is cut or changed."""
+    with open(path, "rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
+        try:
+            footer, start = _read_footer(stream, size)
+            blocks = tuple(Block(*fields) for fields in footer["blocks"])
+            counts = Counts(**footer["counts"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptError(f"{path}: not a whole block file ({error}); remove it, and it is built again") from error
+    if sum(b.num_bytes for b in blocks) != start:
+        raise CorruptError(f"{path}: its index and its size do not fit; remove it, and it is built again")
+    return BlockFile(path, blocks, counts)
+
+
+def _read_footer(stream: BinaryIO, size: int) -> tuple[Any, int]:
+    if size < _TRAILER.size:
+        raise ValueError("too short")
+    stream.seek(size - _TRAILER.size)
+    length, checksum, magic = _TRAILER.unpack(stream.read(_TRAILER.size))
+    start = size - _TRAILER.size - length
+    if magic != MAGIC or start < 0:
+        raise ValueError("no trailer")
+    stream.seek(start)
+    footer = stream.read(length)
+    if crc32c(footer) != checksum:
+        raise ValueError("footer damaged")
+    return json.loads(footer), start
+
+
+def read_block(stream: BinaryIO, block: Block, *, path: str) -> bytes:
+    """The stored bytes of a block, held against their checksum.  Raises CorruptError, which names path and offset."""
+    stream.seek(block.offset)
+    stored = stream.read(block.num_bytes)
+    if len(stored) != block.num_bytes or crc32c(stored) != block.crc32c:
+        raise CorruptError(
+            f"{path}: the block at offset {block.offset} is damaged; remove the file, and it is built again"
+        )
+    return stored

@@ -1,0 +1,104 @@
+"""The rows of a partition as feature batches with their splits: what every pass over the data begins with."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from transforms.errors import SchemaError
+from transforms.partition import BadRow, Partition, RawBatch
+from transforms.prepare import Preparer
+from transforms.schema import Schema
+from transforms.sources import open_source
+from transforms.split import Splitter
+
+
+@dataclass(frozen=True)
+class RowSpec:
+    """How the source is read, what its columns are as features, and which split a row belongs to."""
+
+    source_format: str
+    source_options: Mapping[str, Any]
+    schema_text: str  # TFMD Schema in text form
+    splitter: Splitter
+
+    @property
+    def schema(self) -> Schema:
+        return _parse(self.schema_text)
+
+    @property
+    def columns(self) -> frozenset[str] | None:
+        """The columns that must be read; None: all of them, since the whole row decides the split."""
+        if len(self.splitter.names) > 1 and not self.splitter.keys:
+            return None
+        return frozenset({feature.source[0] for feature in self.schema.features} | set(self.splitter.keys))
+
+    def key(self) -> Mapping[str, Any]:
+        """What the rows and their splits depend on besides the partition's content."""
+        one = len(self.splitter.names) == 1
+        return {
+            "source": [self.source_format, dict(self.source_options)],
+            "schema": self.schema.digest,
+            "splits": list(self.splitter.names) if one else self.splitter,
+        }
+
+
+@functools.lru_cache(maxsize=8)
+def _parse(text: str) -> Schema:
+    return Schema.from_text(text, path="schema.pbtxt")
+
+
+@dataclass(frozen=True)
+class FeatureRows:
+    """A feature batch, the index of the split of each of its rows (int32), and the raw batch that it was made from."""
+
+    features: pa.RecordBatch
+    split: np.ndarray
+    raw: RawBatch
+
+
+@dataclass
+class PartitionRows:
+    """Iterates over the FeatureRows of a partition, once, and counts what it meets."""
+
+    partition: Partition
+    spec: RowSpec
+    bad_rows: list[BadRow] = field(default_factory=list)
+    rows_read: int = 0
+    keyless_rows: int = 0
+
+    def __iter__(self) -> Iterator[FeatureRows]:
+        source = open_source(self.spec.source_format, self.spec.source_options)
+        preparer = Preparer(self.spec.schema)
+        for raw in source.read(self.partition, columns=self.spec.columns, on_bad_row=self._reject):
+            self.rows_read += raw.data.num_rows
+            split = self._assign(raw)
+            features, kept = preparer.prepare(raw, on_bad_row=self.bad_rows.append)
+            yield FeatureRows(features, split[kept], raw)
+
+    def of_split(self, split: str | None) -> Iterator[pa.RecordBatch]:
+        """The feature batches with the rows of one split only; None: with all rows."""
+        names = self.spec.splitter.names
+        for rows in self:
+            if split is None or len(names) == 1:
+                yield rows.features
+            else:
+                yield rows.features.filter(pa.array(rows.split == names.index(split)))
+
+    def _reject(self, row: BadRow) -> None:
+        """A row that the source itself could not make sense of: read, but in no batch."""
+        self.rows_read += 1
+        self.bad_rows.append(row)
+
+    def _assign(self, raw: RawBatch) -> np.ndarray:
+        try:
+            assignment = self.spec.splitter.assign(raw.data)
+        except SchemaError as error:
+            raise SchemaError(f"{raw.path}: {error}") from error
+        self.keyless_rows += assignment.keyless
+        return assignment.split
