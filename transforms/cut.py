@@ -116,9 +116,7 @@ class BlockCutter:
 
     def _write_block(self, name: str, raw: np.ndarray, num_records: int) -> None:
         packed = self._compression.pack(raw, num_records=num_records)
-        self._writer.add(
-            name, packed.data, raw_bytes=raw.nbytes, num_records=num_records, checksum=packed.checksum
-        )
+        self._writer.add(name, packed.data, raw_bytes=raw.nbytes, num_records=num_records, checksum=packed.checksum)
 
 
 def cut_points(sizes: np.ndarray) -> list[int]:

@@ -1,0 +1,136 @@
+"""One shape for every Beam job of a build: tasks that each make one file.
+
+A task is done when its file is there, so a stage that is run again does only what is missing, on any runner, and
+nothing has to travel back through the runner.  What a task did wrong stands in a file too: in the words of the error,
+whatever the runner makes of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+
+from runners import direct
+from transforms import errors
+from transforms.errors import BadRowsError, BuildError, RecordmillError
+from transforms.files import write_committed
+from transforms.fingerprint import digest
+from transforms.partition import BadRow
+
+PROCESS_BYTES = 64 << 20  # of raw data: from here on worker processes are worth the seconds that they take to start
+
+
+@dataclass(frozen=True)
+class Task:
+    """``argument`` is what the stage's function makes the file ``output`` from; ``name`` is what people call it."""
+
+    argument: Any
+    output: str
+    name: str
+    num_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Where stages run.  ``processes``: when a stage's steps hold the GIL, as TensorFlow's do."""
+
+    number: int = 1
+    processes: bool = False
+
+    def pipeline(self, tasks: Sequence[Task]) -> beam.Pipeline:
+        number = min(self.number, len(tasks))
+        small = sum(task.num_bytes for task in tasks) < PROCESS_BYTES
+        if self.processes and small:
+            number = 1
+        return direct.pipeline(workers=number, processes=self.processes)
+
+
+class RunTask(beam.DoFn):
+    """Task in, nothing out: the file is the result.
+
+    An error of ours is a fact about the data, which no retry changes, so it does not fail the bundle; any other error
+    does, and the runner may try again.
+    """
+
+    def __init__(self, function: Callable[[Any, str], None], errors_folder: str) -> None:
+        self._function = function
+        self._errors_folder = errors_folder
+
+    def process(self, task: Task) -> Iterator[None]:
+        if os.path.exists(task.output):
+            return
+        try:
+            self._function(task.argument, task.output)
+        except RecordmillError as error:
+            self._report(task, error)
+        except Exception as error:
+            self._report(task, error)
+            raise
+        yield from ()
+
+    def _report(self, task: Task, error: Exception) -> None:
+        ours = isinstance(error, RecordmillError)
+        rows = [vars(row) for row in error.rows] if isinstance(error, BadRowsError) else None
+        report = {
+            "task": task.name,
+            "type": type(error).__name__,
+            "message": str(error),
+            "traceback": None if ours else traceback.format_exc(),
+            "rows": rows,
+        }
+        write_committed(_report_path(self._errors_folder, task), json.dumps(report))
+
+
+def run_stage(
+    label: str, function: Callable[[Any, str], None], tasks: Sequence[Task], *, workers: Workers, work_dir: str
+) -> None:
+    """Calls ``function(task.argument, task.output)`` for each task whose file is not there, on the runner.
+
+    Raises what the first failed task raised (all bad rows of all tasks as one BadRowsError), or BuildError when the
+    runner failed or a file did not come into being.
+    """
+    todo = list({task.output: task for task in tasks if not os.path.exists(task.output)}.values())
+    if not todo:
+        return
+    pipeline = workers.pipeline(todo)
+    _ = pipeline | beam.Create(todo) | label >> beam.ParDo(RunTask(function, work_dir))
+    failure: Exception | None = None
+    try:
+        pipeline.run().wait_until_finish()
+    except Exception as error:  # whatever the runner raises: the tasks' own reports say more
+        failure = error
+    missing = [task for task in todo if not os.path.exists(task.output)]
+    if missing:
+        raise _failure(label, missing, work_dir) from failure
+    if failure is not None:
+        raise BuildError(f"{label}: the runner failed: {failure}") from failure
+
+
+def _report_path(folder: str, task: Task) -> str:
+    return os.path.join(folder, f"{digest(task.output)}.error.json")
+
+
+def _failure(label: str, missing: Sequence[Task], work_dir: str) -> RecordmillError:
+    reports = []
+    for path in (_report_path(work_dir, task) for task in missing):
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as stream:
+                reports.append(json.load(stream))
+    bad_rows = [BadRow(**row) for report in reports for row in report["rows"] or ()]
+    others = [report for report in reports if not report["rows"]]
+    if bad_rows and not others:
+        return BadRowsError(bad_rows)
+    for report in others:
+        kind = getattr(errors, report["type"], None)
+        if isinstance(kind, type) and issubclass(kind, RecordmillError):
+            return kind(report["message"])
+        return BuildError(
+            f"{label} failed on {report['task']}: {report['type']}: {report['message']}\n{report['traceback']}"
+        )
+    return BuildError(f"{label} ended without an error, but did not make {missing[0].output} ({missing[0].name})")
