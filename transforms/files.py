@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import uuid
 from collections.abc import Iterator
-from typing import BinaryIO
 
 from transforms.errors import OutputError
 
@@ -16,7 +16,7 @@ TEMPORARY = ".tmp-"
 class OutputFile:
     """A file that is being written: every byte is taken, or OutputError names the path that people know."""
 
-    def __init__(self, stream: BinaryIO, path: str) -> None:
+    def __init__(self, stream: io.FileIO, path: str) -> None:
         self._stream = stream
         self.path = path
         self.num_bytes = 0
@@ -37,11 +37,11 @@ def committed(path: str) -> Iterator[OutputFile]:
     A block that raises leaves nothing behind; what stood under the name before stays.  Raises OutputError, which
     names the path, when the file cannot be written (a full disk, a quota, a missing right).
     """
-    temporary = f"{path}{TEMPORARY}{uuid.uuid4().hex[:12]}"
+    temporary = f"{path}{TEMPORARY}{os.getpid()}-{uuid.uuid4().hex[:12]}"
     folder = os.path.dirname(path) or "."
     with _named(path):
         os.makedirs(folder, exist_ok=True)
-        stream = open(temporary, "xb", buffering=0)
+        stream = io.FileIO(temporary, "xb")
     try:
         with stream:
             yield OutputFile(stream, path)
@@ -59,6 +59,35 @@ def write_committed(path: str, content: bytes | str) -> None:
     """Writes the whole content, UTF-8 when it is text, as ``committed`` does."""
     with committed(path) as output:
         output.write(content.encode() if isinstance(content, str) else content)
+
+
+def remove_leftovers(folder: str) -> int:
+    """Removes what processes that are gone, or this one, left half written below the folder; returns how many files.
+
+    Of use where all writers run on this machine: files of other machines' processes are taken for leftovers too.
+    """
+    removed = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            _, found, rest = name.rpartition(TEMPORARY)
+            process = rest.partition("-")[0]
+            if found and process.isdigit() and not _is_another_alive(int(process)):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(os.path.join(parent, name))
+                    removed += 1
+    return removed
+
+
+def _is_another_alive(process: int) -> bool:
+    if process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def sync_folder(path: str) -> None:
