@@ -1,0 +1,360 @@
+"""The YAML file that says what to build: read, checked as a whole, and given out as frozen models.
+
+``load`` finds everything that is wrong with the file before any work begins, and says it in one ConfigError with a line
+for each problem.  Relative paths, in the file as in overrides, are relative to the folder of the file.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    PrivateAttr,
+    ValidationError,
+    ValidationInfo,
+)
+
+from pipeline.document import Location, read_document
+from pipeline.problems import describe
+from transforms.errors import ConfigError, shorten
+
+ALL = "all"  # the one split of data without splits
+RESERVED_SPLITS = ("transform_fn", "transformed_metadata")  # folders that a version has besides its splits
+SHARD_BYTES = 128 << 20
+
+_UNITS = {"": 1, "B": 1} | {
+    f"{prefix}{suffix}": base**power
+    for power, prefix in enumerate("KMGT", start=1)
+    for suffix, base in (("iB", 1024), ("B", 1000))
+}
+
+
+@dataclass(frozen=True)
+class FilePattern:
+    """A path or glob as the user wrote it, and the files that it stands for (absolute, in order)."""
+
+    text: str
+    paths: tuple[str, ...]
+
+
+def parse_size(value: object) -> int:
+    """Bytes from a number or from text such as ``128MiB`` (2**20 bytes), ``64MB`` (10**6) or ``1.5GiB``."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", str(value).strip())
+    unit = match and {name.upper(): size for name, size in _UNITS.items()}.get(match[2].upper())
+    if isinstance(value, bool) or not match or not unit:
+        raise ValueError("must be a size such as 128MiB, 64MB or 1GiB")
+    num_bytes = int(Fraction(match[1]) * unit)
+    if num_bytes < 1:
+        raise ValueError("must be at least one byte")
+    return num_bytes
+
+
+def _file_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", value):
+        raise ValueError("becomes part of file names: use letters, digits, '_', '-' and '.', a letter or digit first")
+    return value
+
+
+def _splits(value: dict[str, float]) -> dict[str, float]:
+    for name, fraction in value.items():
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name) or name in RESERVED_SPLITS:
+            raise ValueError(
+                f"{name!r} cannot name a split, since folders and files are named after it: use letters, digits, '_' "
+                f"and '-', a letter or digit first, and none of {', '.join(RESERVED_SPLITS)}"
+            )
+        if not 0 < fraction <= 1:
+            raise ValueError(f"{name!r} gets {fraction}; each split takes a fraction above 0, and 1 at most")
+    total = sum((Fraction(repr(fraction)) for fraction in value.values()), Fraction(0))
+    if abs(total - 1) > Fraction(1, 10**9):
+        raise ValueError(f"the fractions add up to {float(total):.12g}; make them add up to 1, or leave splits out")
+    return value
+
+
+def _shards(value: object) -> int | dict[str, int]:
+    numbers = list(value.values()) if isinstance(value, dict) else [value]
+    names = list(value) if isinstance(value, dict) else []
+    if not numbers or not all(type(n) is int and n >= 1 for n in numbers) or not all(type(n) is str for n in names):
+        raise ValueError("must be a number of shards per split, or a number for each split: {train: 16, eval: 2}")
+    return value  # type: ignore[return-value]
+
+
+def _delimiter(value: str) -> str:
+    if len(value) != 1 or not value.isascii() or value in '"\r\n\0':
+        raise ValueError('must be one ASCII character other than a quote or a line end; a tab is written "\\t"')
+    return value
+
+
+def _unique(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not value:
+        raise ValueError("is an empty list: name something, or leave the key out")
+    twice = next((item for i, item in enumerate(value) if item in value[:i]), None)
+    if twice is not None:
+        raise ValueError(f"names {twice!r} twice")
+    return value
+
+
+def _one_or_many(value: object) -> object:
+    return (value,) if isinstance(value, str) else _as_tuple(value)
+
+
+def _as_tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _existing_file(value: str, info: ValidationInfo) -> str:
+    path = os.path.join(_folder(info), value)
+    if os.path.isdir(path):
+        raise ValueError("is a folder; name a file")
+    if not os.path.exists(path):
+        raise ValueError(f"does not exist; looked for {path}")
+    if not os.access(path, os.R_OK):
+        raise ValueError("cannot be read; give yourself the right to read it")
+    return value
+
+
+def _expand(value: object, info: ValidationInfo) -> FilePattern:
+    """The files behind a path or a glob; a path that exists is taken as it stands, whatever characters it has."""
+    if not isinstance(value, str) or not value:
+        raise ValueError("must be a path or a pattern such as data/*.csv, or a list of them")
+    path = os.path.normpath(os.path.join(_folder(info), value))
+    if not glob.has_magic(value) or os.path.lexists(path):
+        if os.path.isdir(path):
+            raise ValueError(f"is a folder; write {os.path.join(value, '*')} for the files in it")
+        found = [path]
+    else:
+        found = sorted(match for match in glob.glob(path, recursive=True) if not os.path.isdir(match))
+    if not found or not os.path.lexists(found[0]):
+        raise ValueError(f"matches no file; {_what_is_there(path)}")
+    for match in found:
+        if not os.access(match, os.R_OK):
+            what = "cannot be read" if os.path.exists(match) else "is a link to a file that does not exist"
+            raise ValueError(f"{match} {what}; mend it, or name files that leave it out")
+    return FilePattern(value, tuple(found))
+
+
+def _what_is_there(pattern: str) -> str:
+    """The deepest folder of the pattern that exists, and what is in it."""
+    folder = os.path.dirname(pattern)
+    while glob.has_magic(folder) or not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    names = sorted(os.listdir(folder))
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"{folder} holds {', '.join(names[:5]) or 'nothing'}{more}"
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _folder(info: ValidationInfo) -> str:
+    return str(info.context["folder"])  # type: ignore[index]
+
+
+Size = Annotated[int, BeforeValidator(parse_size)]
+FileName = Annotated[str, AfterValidator(_file_name)]
+ExistingFile = Annotated[str, AfterValidator(_existing_file)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_one_or_many), AfterValidator(_unique)]
+Pattern = Annotated[FilePattern, PlainValidator(_expand), PlainSerializer(lambda pattern: pattern.text)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+
+
+class Source(_Model):
+    """What is read.
+
+    For CSV alone: ``delimiter``, ``null_values`` (cells that mean "missing"), and ``columns`` (the names, where files
+    have no header line).
+    """
+
+    format: Literal["csv", "parquet", "jsonl"]
+    files: Annotated[tuple[Pattern, ...], BeforeValidator(_one_or_many), Field(min_length=1)]
+    delimiter: Annotated[str, AfterValidator(_delimiter)] | None = None
+    null_values: Annotated[tuple[str, ...], BeforeValidator(_one_or_many)] | None = None
+    columns: Names | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the user said about the format, in plain values."""
+        given = {"delimiter": self.delimiter, "null_values": self.null_values, "columns": self.columns}
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in given.items() if v is not None}
+
+
+class Output(_Model):
+    """Where the versions go, and what their shards are like.  ``level``: from 1, the fastest, to 9, the smallest."""
+
+    dir: Annotated[str, Field(min_length=1)]
+    compression: Literal["gzip", "zlib", "none"] = "gzip"
+    level: Annotated[int, Field(ge=1, le=9)] = 1
+    gzip_members: Literal["blocks", "single"] = "blocks"
+    shard_size: Size | None = None
+    shards: Annotated[int | dict[str, int], PlainValidator(_shards)] | None = None
+    shuffle: Literal["none", "blocks", "rows"] = "blocks"
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    @property
+    def shard_bytes(self) -> int:
+        """Stored bytes of a shard, where no number of shards is given."""
+        return self.shard_size if self.shard_size is not None else SHARD_BYTES
+
+    def num_shards(self, split: str) -> int | None:
+        """How many shards the split shall have; None: as many as ``shard_bytes`` makes."""
+        return self.shards.get(split) if isinstance(self.shards, dict) else self.shards
+
+
+class Runner(_Model):
+    """Where the build runs: on this machine with so many workers, by default one for each processor."""
+
+    name: Literal["direct"] = "direct"
+    workers: Annotated[int, Field(ge=1)] = Field(default_factory=_processors)
+
+
+class Config(_Model):
+    """A checked config.  Paths in it are as the user wrote them; ``resolve`` makes them absolute."""
+
+    name: FileName
+    source: Source
+    schema_file: ExistingFile | None = Field(default=None, alias="schema")
+    splits: Annotated[dict[str, float], Field(min_length=1), AfterValidator(_splits)] | None = None
+    split_by: Names | None = None
+    preprocess: ExistingFile | None = None
+    analyze: Literal["train", "all"] | None = None
+    analysis: Literal["columnar", "stock"] = "columnar"
+    allow_empty: bool = False
+    output: Output
+    runner: Runner = Field(default_factory=Runner)
+
+    _path: str = PrivateAttr(default="")
+
+    @property
+    def path(self) -> str:
+        """The config file (absolute)."""
+        return self._path
+
+    def resolve(self, path: str) -> str:
+        """The absolute form of a path that the config holds."""
+        return os.path.normpath(os.path.join(os.path.dirname(self._path), path))
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The source's files: absolute, in order, each once."""
+        return tuple(self.written_paths)
+
+    @property
+    def written_paths(self) -> dict[str, str]:
+        """The source's files in order, and how to call each where machines' folders have no place: relative to the
+        folder of the config, unless the user wrote it absolute."""
+        folder = os.path.dirname(self._path)
+        return {
+            path: path if os.path.isabs(pattern.text) else os.path.relpath(path, folder)
+            for pattern in self.source.files
+            for path in pattern.paths
+        }
+
+    @property
+    def schema_path(self) -> str | None:
+        return self.resolve(self.schema_file) if self.schema_file else None
+
+    @property
+    def preprocess_path(self) -> str | None:
+        return self.resolve(self.preprocess) if self.preprocess else None
+
+    @property
+    def output_dir(self) -> str:
+        return self.resolve(self.output.dir)
+
+    @property
+    def split_fractions(self) -> dict[str, float]:
+        """Fraction by split, in order; the one split ``all`` when the config names none."""
+        return dict(self.splits) if self.splits else {ALL: 1.0}
+
+    @property
+    def split_names(self) -> tuple[str, ...]:
+        return tuple(self.split_fractions)
+
+    @property
+    def analyzed_split(self) -> str | None:
+        """The split that the analyzers see; None: all rows."""
+        return "train" if self.splits and self.analyze != "all" else None
+
+    def canonical(self) -> dict[str, Any]:
+        """The config in plain values, defaults filled in and paths as the user wrote them.
+
+        Without the runner, since the result does not depend on where and with how many workers it is made.
+        """
+        return self.model_dump(mode="json", by_alias=True, exclude={"runner"}, exclude_none=True)
+
+
+def load(path: str, overrides: Sequence[str] = ()) -> Config:
+    """Reads the YAML file ``path`` with overrides such as ``output.level=6`` on top, and checks all of it.
+
+    Raises ConfigError with everything that is wrong.
+    """
+    document = read_document(path, overrides)
+    folder = os.path.dirname(os.path.abspath(path))
+    problems: list[tuple[Location, str]]
+    try:
+        config = Config.model_validate(document.data, context={"folder": folder})
+        config._path = os.path.abspath(path)
+        problems = list(_contradictions(config))
+    except ValidationError as error:
+        problems = [describe(found, Config) for found in error.errors(include_url=False)]
+    if problems:
+        raise ConfigError(_message(document.path, [_line(document, *problem) for problem in problems]))
+    return config
+
+
+def _line(document: Any, location: Location, text: str) -> str:
+    value = document.value(location)
+    if value is None and location and location[-1] == 0:  # one file where a list could be
+        location, value = location[:-1], document.value(location[:-1])
+    key = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", ".".join(map(str, location)))
+    shown = f" {shorten(value)}" if isinstance(value, str | int | float | list) else ""
+    return f"{document.place(location)}: {key}{shown}: {text}"
+
+
+def _message(path: str, lines: Sequence[str]) -> str:
+    if len(lines) == 1:
+        return lines[0]
+    return "\n  ".join([f"{path}: {len(lines)} problems:", *lines])
+
+
+def _contradictions(config: Config) -> Iterator[tuple[Location, str]]:
+    """What is wrong between keys that are right by themselves."""
+    output, names = config.output, config.split_names
+    for option in config.source.options if config.source.format != "csv" else ():
+        yield ("source", option), f"is for csv, and source.format is {config.source.format}; leave it out"
+    if config.split_by and not config.splits:
+        yield ("split_by",), "has nothing to split: add splits, for example {train: 0.8, eval: 0.2}, or leave it out"
+    if config.splits and "train" not in config.splits and (config.analyze == "train" or _must_choose(config)):
+        yield (
+            ("analyze",),
+            f"the analyzers would see the split 'train', and the splits are {', '.join(names)}; set analyze: all, or "
+            "name one of them train",
+        )
+    if config.analyze == "train" and not config.splits:
+        yield ("analyze",), "there are no splits; add them, with one named train, or set analyze: all"
+    if isinstance(output.shards, dict) and set(output.shards) != set(names):
+        yield ("output", "shards"), f"must give a number to each split; the splits are {', '.join(names)}"
+    if output.shards is not None and output.shard_size is not None:
+        yield ("output", "shards"), "says how many shards, and output.shard_size how large: leave one of them out"
+    if output.gzip_members == "single" and output.compression != "gzip":
+        yield ("output", "gzip_members"), f"is for gzip, and output.compression is {output.compression}; leave it out"
+
+
+def _must_choose(config: Config) -> bool:
+    return config.preprocess is not None and config.analyze is None
