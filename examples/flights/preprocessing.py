@@ -52,7 +52,7 @@ def _fill_missing(values, default):
 
 
 def _planned_minutes(inputs):
-    """From departure to arrival as scheduled, both HHMM in the local time of the airport; after midnight it is the next day."""
+    """From departure to arrival as scheduled, both HHMM in local time; after midnight it is the next day."""
     departure = inputs["hour"] * 60 + inputs["minute"]
     arrival = inputs["sched_arr_time"] // 100 * 60 + inputs["sched_arr_time"] % 100
     return tf.math.floormod(arrival - departure, 24 * 60)
