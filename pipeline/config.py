@@ -125,14 +125,22 @@ def _existing_file(value: str, info: ValidationInfo) -> str:
     return value
 
 
-def _expand(value: object, info: ValidationInfo) -> FilePattern:
-    """The files behind a path or a glob; a path that exists is taken as it stands, whatever characters it has."""
+def _pattern(value: object, info: ValidationInfo) -> FilePattern:
     if not isinstance(value, str) or not value:
         raise ValueError("must be a path or a pattern such as data/*.csv, or a list of them")
-    path = os.path.normpath(os.path.join(_folder(info), value))
-    if not glob.has_magic(value) or os.path.lexists(path):
+    return expand(value, folder=_folder(info))
+
+
+def expand(text: str, *, folder: str) -> FilePattern:
+    """The files behind a path or a glob (``**`` for folders at any depth), relative to ``folder``.
+
+    A path that exists is taken as it stands, whatever characters it has.  Raises ValueError when there is no such file,
+    or one that cannot be read.
+    """
+    path = os.path.normpath(os.path.join(folder, text))
+    if not glob.has_magic(text) or os.path.lexists(path):
         if os.path.isdir(path):
-            raise ValueError(f"is a folder; write {os.path.join(value, '*')} for the files in it")
+            raise ValueError(f"is a folder; write {os.path.join(text, '*')} for the files in it")
         found = [path]
     else:
         found = sorted(match for match in glob.glob(path, recursive=True) if not os.path.isdir(match))
@@ -142,7 +150,7 @@ def _expand(value: object, info: ValidationInfo) -> FilePattern:
         if not os.access(match, os.R_OK):
             what = "cannot be read" if os.path.exists(match) else "is a link to a file that does not exist"
             raise ValueError(f"{match} {what}; mend it, or name files that leave it out")
-    return FilePattern(value, tuple(found))
+    return FilePattern(text, tuple(found))
 
 
 def _what_is_there(pattern: str) -> str:
@@ -167,7 +175,7 @@ Size = Annotated[int, BeforeValidator(parse_size)]
 FileName = Annotated[str, AfterValidator(_file_name)]
 ExistingFile = Annotated[str, AfterValidator(_existing_file)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_one_or_many), AfterValidator(_unique)]
-Pattern = Annotated[FilePattern, PlainValidator(_expand), PlainSerializer(lambda pattern: pattern.text)]
+Pattern = Annotated[FilePattern, PlainValidator(_pattern), PlainSerializer(lambda pattern: pattern.text)]
 
 
 class _Model(BaseModel):
