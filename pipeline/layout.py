@@ -20,7 +20,8 @@ from datetime import datetime, timezone
 from typing import Any
 
 from transforms.assemble import ShardInfo
-from transforms.errors import ConfigError, CorruptError
+from transforms.compression import Compression
+from transforms.errors import ConfigError, CorruptError, OutputError
 from transforms.files import TEMPORARY, write_committed
 from transforms.fingerprint import digest
 from transforms.partition import Block
@@ -91,6 +92,10 @@ class Layout:
         self.check()
         if not os.path.exists(self.marker):
             write_committed(self.marker, json.dumps({"recordmill": "output", "format_version": LAYOUT_FORMAT}) + "\n")
+        try:
+            os.makedirs(self.versions_dir, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"{self.versions_dir}: cannot be made: {error.strerror}") from error
 
     def _check_format(self) -> None:
         try:
@@ -147,7 +152,6 @@ class SourceFile:
 
     path: str
     num_bytes: int
-    num_rows: int
     fingerprint: str
 
 
@@ -167,6 +171,8 @@ class Manifest:
     version: str
     name: str
     created: str  # ISO 8601, UTC
+    key: str  # hash of all that the bytes of the version depend on
+    key: str  # hash of all that the version's bytes depend on
     config: Mapping[str, Any]
     splits: Mapping[str, tuple[ShardInfo, ...]]
     sources: tuple[SourceFile, ...]
@@ -174,6 +180,17 @@ class Manifest:
     transform_digest: str | None
     software: Mapping[str, str]
     totals: Totals
+
+    @property
+    def shards(self) -> tuple[ShardInfo, ...]:
+        """Those of all splits."""
+        return tuple(shard for shards in self.splits.values() for shard in shards)
+
+    @property
+    def compression(self) -> Compression:
+        """How the shards are stored."""
+        output = self.config["output"]
+        return Compression(output["compression"], level=output["level"], gzip_members=output["gzip_members"])
 
     def to_json(self) -> str:
         """Blocks become lists, whose fields ``block_fields`` names; ``digest`` covers all the rest."""
