@@ -172,7 +172,6 @@ class Manifest:
     name: str
     created: str  # ISO 8601, UTC
     key: str  # hash of all that the bytes of the version depend on
-    key: str  # hash of all that the version's bytes depend on
     config: Mapping[str, Any]
     splits: Mapping[str, tuple[ShardInfo, ...]]
     sources: tuple[SourceFile, ...]

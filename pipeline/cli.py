@@ -1,0 +1,206 @@
+"""The command ``recordmill``.
+
+Exit status: 0 done, or nothing to do; 1 failed, or faults were found; 2 the config or the command is wrong; 130 stopped
+by Ctrl-C.  Each command imports what it needs when it runs, so that help comes at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from transforms.errors import ConfigError, RecordmillError
+
+app = typer.Typer(
+    name="recordmill",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Dir = Annotated[Path, typer.Argument(metavar="DIR", help="Output folder of a build: output.dir of its config.")]
+Version = Annotated[str | None, typer.Option(metavar="VERSION", help="Another version than the latest.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+
+
+@contextlib.contextmanager
+def _errors_as_messages() -> Iterator[None]:
+    """One message on stderr and the exit status for whatever goes wrong; with RECORDMILL_TRACEBACK=1 the traceback."""
+    try:
+        yield
+        sys.stdout.flush()
+    except typer.Exit:
+        raise
+    except RecordmillError as error:
+        _fail(str(error), 2 if isinstance(error, ConfigError) else 1)
+    except KeyboardInterrupt:
+        _fail("stopped; what was finished is kept, and the same command goes on from there", 130)
+    except BrokenPipeError:  # the reader, `head` perhaps, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except MemoryError:
+        _fail("out of memory; a build needs less with fewer runner.workers", 1)
+    except OSError as error:
+        _fail(str(error), 1)
+    except Exception as error:
+        _fail(f"{type(error).__name__}: {error} (a fault of recordmill; RECORDMILL_TRACEBACK=1 shows where)", 1)
+
+
+def _fail(message: str, status: int) -> None:
+    if os.environ.get("RECORDMILL_TRACEBACK") == "1":
+        traceback.print_exc()
+    typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
+    typer.echo(message, err=True)
+    raise typer.Exit(status)
+
+
+def _log_to_stderr(level: int) -> None:
+    """Our own log alone; the libraries' chatter stays out."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_LogFormatter())
+    logger = logging.getLogger("recordmill")
+    logger.handlers = [handler]
+    logger.setLevel(level)
+    logger.propagate = False
+    logging.getLogger().setLevel(logging.ERROR)
+
+
+class _LogFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        prefix = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
+        return prefix + record.getMessage()
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"recordmill {version('recordmill')}")
+        raise typer.Exit
+
+
+@app.callback()
+def recordmill(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Raw data in, compressed and sharded TFRecord datasets out.
+
+    \b
+    recordmill init data/*.csv         # writes a config and a preprocessing.py
+    recordmill build recordmill.yaml   # builds and publishes a version
+    recordmill inspect out --rows 3    # what is in it
+    recordmill verify out              # is it whole?
+    """
+
+
+@app.command()
+def build(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file that says what to build.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Put a value over the config's; may be repeated."),
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write what was done to FILE as JSON.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print warnings and errors only.")] = False,
+) -> None:
+    """Build what CONFIG says, and publish it as a new version; what is up to date is not built again.
+
+    \b
+    recordmill build flights.yaml
+    recordmill build flights.yaml --set output.level=6 --set 'splits={train: 0.9, eval: 0.1}'
+    recordmill build flights.yaml --quiet --json result.json
+    """
+    with _errors_as_messages():
+        from pipeline.config import load
+
+        loaded = load(str(config), overrides or [])
+        _log_to_stderr(logging.WARNING if quiet else logging.INFO)
+        from pipeline import report
+        from pipeline.build import build as run_build
+
+        result = run_build(loaded)
+        if json_file is not None:
+            report.write_json(report.build_to_plain(result), str(json_file))
+        if not quiet:
+            report.show_build(result)
+
+
+@app.command()
+def init(
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help="CSV, JSONL or Parquet files of one kind, or patterns.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="CONFIG", help="The config to write.")] = Path(
+        "recordmill.yaml"
+    ),
+    force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
+) -> None:
+    """Look at all rows of the files, and write a config and, beside it, a preprocessing.py to start from.
+
+    \b
+    recordmill init data/2024-*.csv.gz
+    recordmill init 'logs/**/*.jsonl' -o logs.yaml
+    """
+    with _errors_as_messages():
+        _log_to_stderr(logging.WARNING)
+        from pipeline import report
+        from pipeline.init import write_config
+
+        report.show_init(write_config(files, str(output), force=force))
+
+
+@app.command()
+def inspect(
+    directory: Dir,
+    rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="Decode so many rows of each split.")] = 0,
+    split: Annotated[str | None, typer.Option(metavar="SPLIT", help="Show this split alone.")] = None,
+    version: Version = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what an output folder holds: versions, splits, shards, schema, and decoded rows.
+
+    \b
+    recordmill inspect out/flights
+    recordmill inspect out/flights --rows 3 --split train
+    """
+    with _errors_as_messages():
+        from pipeline import report
+        from pipeline.inspect import inspect as look
+
+        found = look(str(directory), version=version, split=split, rows=rows)
+        report.show_inspection(found, as_json=as_json)
+
+
+@app.command()
+def verify(directory: Dir, version: Version = None, as_json: AsJson = False) -> None:
+    """Check every byte of a version against its manifest: files, checksums, blocks, records, counts.
+
+    Names the shard, the block and the record of each fault; the exit status is 1 when there is one.
+
+    \b
+    recordmill verify out/flights
+    recordmill verify out/flights --json
+    """
+    with _errors_as_messages():
+        from pipeline import report
+        from pipeline.verify import verify as check
+
+        found = check(str(directory), version=version)
+        report.show_verification(found, as_json=as_json)
+        if found.faults:
+            raise typer.Exit(1)
+
+
+def main() -> None:
+    app()

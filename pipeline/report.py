@@ -1,0 +1,175 @@
+"""What commands print: tables for people, JSON for machines.  On a terminal in colours, elsewhere plain."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from transforms.files import write_committed
+
+if TYPE_CHECKING:
+    from pipeline.build import BuildResult
+    from pipeline.init import Initialized
+    from pipeline.inspect import Inspection
+    from pipeline.verify import Verification
+
+
+def write_json(content: Mapping[str, Any], path: str) -> None:
+    write_committed(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def size(num_bytes: float) -> str:
+    """``1.2 MB``: powers of 1000, as disks and networks are sold."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if num_bytes < 999.5:
+            return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.3g} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.3g} TB"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+
+
+def build_to_plain(result: BuildResult) -> dict[str, Any]:
+    return dataclasses.asdict(result) | {"rows_per_second": result.rows_per_second}
+
+
+def show_build(result: BuildResult) -> None:
+    console = _console()
+    if result.up_to_date:
+        console.print(f"[green]Nothing to do:[/] version [bold]{result.version}[/] is up to date.")
+    else:
+        console.print(f"[green]Published[/] version [bold]{result.version}[/].")
+    table = _table("split", right=("rows", "share", "shards", "size", "bytes/row"))
+    written = sum(split.rows for split in result.splits.values())
+    for name, split in result.splits.items():
+        per_row = f"{split.num_bytes / split.rows:.1f}" if split.rows else ""
+        share = f"{split.rows / written:.1%}" if written else ""
+        table.add_row(escape(name), f"{split.rows:,}", share, f"{split.shards:,}", size(split.num_bytes), per_row)
+    console.print(table)
+    partitions = f"partitions: {result.built_partitions} built, {result.reused_partitions} reused"
+    console.print(f"rows: {result.rows_read:,} read, {result.bad_rows:,} bad, {written:,} written · {partitions}")
+    steps = ", ".join(f"{name} {duration(seconds)}" for name, seconds in result.steps.items())
+    rate = f"{result.rows_per_second:,.0f} rows/s · {size(result.num_bytes)}"
+    console.print(f"{duration(result.seconds)}{f' ({escape(steps)})' if steps else ''} · {rate}")
+    console.print(escape(result.path))
+
+
+def show_init(result: Initialized) -> None:
+    console = _console()
+    table = _table("column", "kind", "values", "in preprocessing.py")
+    for column in result.columns:
+        values = "lists" if column.is_list else "one in each row" if column.required else "some missing"
+        table.add_row(escape(column.name), column.kind, values, column.treatment)
+    console.print(table)
+    console.print(f"Wrote {escape(result.config_path)} and {escape(result.preprocessing_path)}.  Next:")
+    console.print(f"  recordmill build {escape(result.config_path)}")
+
+
+def show_inspection(found: Inspection, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(_inspection_to_plain(found), indent=1, ensure_ascii=False))
+        return
+    console = _console()
+    versions = _table("version", "created", right=("rows", "size"))
+    for summary in found.versions:
+        name = f"[bold]{escape(summary.version)}[/]" if summary.version == found.version else escape(summary.version)
+        latest = " (latest)" if summary.is_latest else ""
+        versions.add_row(name + latest, escape(summary.created), f"{summary.num_records:,}", size(summary.num_bytes))
+    console.print(versions)
+    shards = _table("shard", right=("rows", "blocks", "size"))
+    for split in found.splits:
+        for shard in found.manifest.splits[split]:
+            name = escape(f"{split}/{shard.name}")
+            shards.add_row(name, f"{shard.num_records:,}", f"{len(shard.blocks):,}", size(shard.num_bytes))
+        if not found.manifest.splits[split]:
+            shards.add_row(escape(split), "0", "0", "no shards")
+    console.print(shards)
+    features = _table("feature", "kind", "shape", "")
+    for feature in found.features:
+        features.add_row(
+            escape(feature.name), feature.kind, escape(feature.shape), "" if feature.required else "may be missing"
+        )
+    console.print(features)
+    for split, rows in found.rows.items():
+        for number, row in enumerate(rows):
+            console.print(f"[bold]{escape(split)}, row {number}[/]")
+            for name, value in row.items():
+                console.print(f"  {escape(name)}: {escape(_shown(value))}")
+    console.print(escape(found.path))
+
+
+def _inspection_to_plain(found: Inspection) -> dict[str, Any]:
+    return {
+        "dir": found.dir,
+        "versions": [dataclasses.asdict(summary) for summary in found.versions],
+        "version": found.version,
+        "path": found.path,
+        "splits": {
+            split: [
+                {"name": s.name, "num_records": s.num_records, "num_bytes": s.num_bytes, "num_blocks": len(s.blocks)}
+                for s in found.manifest.splits[split]
+            ]
+            for split in found.splits
+        },
+        "features": [dataclasses.asdict(feature) for feature in found.features],
+        "rows": {split: [_plain_row(row) for row in rows] for split, rows in found.rows.items()},
+    }
+
+
+def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: [_text(item) for item in value] if isinstance(value, list) else _text(value)
+        for name, value in row.items()
+    }
+
+
+def _text(value: Any) -> Any:
+    """Bytes as text, what is not UTF-8 in them as ``\\xff``."""
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
+
+
+def _shown(value: Any, limit: int = 200) -> str:
+    text = json.dumps(value if not isinstance(value, list) else value[:limit], ensure_ascii=False, default=_text)
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def show_verification(found: Verification, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(dataclasses.asdict(found), indent=1, ensure_ascii=False))
+        return
+    console = _console()
+    for fault in found.faults:
+        console.print(f"[red]fault:[/] {escape(str(fault))}")
+    count = f"{found.num_shards:,} shards, {found.num_records:,} records, {size(found.num_bytes)}"
+    faults = (
+        f"[red]{len(found.faults)} fault{'s' if len(found.faults) != 1 else ''}[/]"
+        if found.faults
+        else "[green]all whole[/]"
+    )
+    console.print(f"version {escape(found.version)}: {count}: {faults}")
+
+
+def _console() -> Console:
+    """Lines are never broken for a pipe, whatever width the terminal had."""
+    console = Console(highlight=False, soft_wrap=True)
+    return console if console.is_terminal else Console(highlight=False, soft_wrap=True, width=1000)
+
+
+def _table(*left: str, right: Iterable[str] = ()) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in left:
+        table.add_column(name, overflow="fold")
+    for name in right:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
