@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from transforms.errors import OutputError
-from transforms.files import committed, remove_leftovers, write_committed
+from transforms.files import committed, remove_leftovers, temporary_folder, write_committed
 
 
 def test_appears_whole(tmp_path: Path) -> None:
@@ -80,5 +80,14 @@ def test_leftovers_of_the_dead_go_and_of_the_living_stay(tmp_path: Path) -> None
     ]
     for name in names:
         (tmp_path / name).touch()
-    assert remove_leftovers(str(tmp_path)) == 2
+    (tmp_path / f"folder.tmp-{dead.stdout.strip()}-ff").mkdir()
+    (tmp_path / f"folder.tmp-{dead.stdout.strip()}-ff" / "file").touch()
+    remove_leftovers(str(tmp_path))
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[2:])
+
+
+def test_temporary_folder_goes_with_its_files(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), temporary_folder(str(tmp_path / "new"), "work") as folder:
+        (Path(folder) / "file").touch()
+        raise RuntimeError
+    assert list((tmp_path / "new").iterdir()) == []

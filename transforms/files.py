@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
 
@@ -61,21 +62,20 @@ def write_committed(path: str, content: bytes | str) -> None:
         output.write(content.encode() if isinstance(content, str) else content)
 
 
-def remove_leftovers(folder: str) -> int:
-    """Removes what processes that are gone, or this one, left half written below the folder; returns how many files.
+def remove_leftovers(folder: str) -> None:
+    """Removes the temporary files and folders below ``folder`` whose process is gone, or is this one.
 
-    Of use where all writers run on this machine: files of other machines' processes are taken for leftovers too.
+    Their names end in ``TEMPORARY``, a process number, and what may follow after a dash.  For folders that only
+    processes of this machine write to.
     """
-    removed = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
+    for parent, folders, names in os.walk(folder):
+        for name in [*folders, *names]:
             _, found, rest = name.rpartition(TEMPORARY)
             process = rest.partition("-")[0]
             if found and process.isdigit() and not _is_another_alive(int(process)):
+                path = os.path.join(parent, name)
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(os.path.join(parent, name))
-                    removed += 1
-    return removed
+                    shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
 
 
 def _is_another_alive(process: int) -> bool:
@@ -88,6 +88,18 @@ def _is_another_alive(process: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+@contextlib.contextmanager
+def temporary_folder(parent: str, name: str) -> Iterator[str]:
+    """A new folder that is gone after the block, and that ``remove_leftovers`` knows if the process is killed."""
+    path = os.path.join(parent, f"{name}{TEMPORARY}{os.getpid()}-{uuid.uuid4().hex[:12]}")
+    with _named(path):
+        os.makedirs(path)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def sync_folder(path: str) -> None:

@@ -1,0 +1,77 @@
+"""The transform graph of a build: from the cache, or from an analysis of the data, phase by phase on the runner."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pipeline.config import Config
+from pipeline.plan import Cache
+from pipeline.stages import Task, Workers, run_stage
+from transforms.build import Transform
+from transforms.files import temporary_folder
+from transforms.fingerprint import digest
+from transforms.partition import Partition
+from transforms.passes import accumulate_partition
+from transforms.preprocess import Preprocessing
+from transforms.rows import RowSpec
+
+if TYPE_CHECKING:
+    from transforms.analyze import PhaseSpec
+
+ANALYSIS_FORMAT = 1  # raised when the same data and code give another graph
+
+log = logging.getLogger("recordmill")
+
+
+def make_transform(
+    config: Config, rows: RowSpec, partitions: Sequence[Partition], *, cache: Cache, workers: Workers, work_dir: str
+) -> Transform | None:
+    """The transform graph for the config's ``preprocess`` module; None when there is none."""
+    if config.preprocess_path is None:
+        return None
+    preprocessing = Preprocessing.load(config.preprocess_path)
+    key = digest(
+        {
+            "format": ANALYSIS_FORMAT,
+            "code": preprocessing.digest,
+            "rows": rows.key(),
+            "analyzed": config.analyzed_split,
+            "engine": config.analysis,
+            "partitions": [partition.fingerprint for partition in partitions],
+        }
+    )
+    folder = cache.path("transforms", key, "")
+    if not os.path.isdir(folder):
+        with temporary_folder(os.path.dirname(folder), key) as unfinished:
+            _analyze(config, preprocessing, rows, partitions, workers=workers, work_dir=work_dir, out_dir=unfinished)
+            os.rename(unfinished, folder)
+    return Transform(folder, key)
+
+
+def _analyze(
+    config: Config,
+    preprocessing: Preprocessing,
+    rows: RowSpec,
+    partitions: Sequence[Partition],
+    *,
+    workers: Workers,
+    work_dir: str,
+    out_dir: str,
+) -> None:
+    from transforms.analyze import analyze
+
+    def run_phase(phase: PhaseSpec) -> list[str]:
+        function = functools.partial(accumulate_partition, phase=phase, rows=rows, split=config.analyzed_split)
+        tasks = [
+            Task(p, os.path.join(work_dir, f"phase-{phase.number}", f"{i:06d}.arrow"), p.name, p.num_bytes)
+            for i, p in enumerate(partitions)
+        ]
+        run_stage(f"Accumulate{phase.number}", function, tasks, workers=workers, work_dir=work_dir)
+        return [task.output for task in tasks]
+
+    report = analyze(preprocessing, rows.schema, run_phase=run_phase, work_dir=work_dir, out_dir=out_dir)
+    log.info("%s", report)

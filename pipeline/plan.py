@@ -1,0 +1,92 @@
+"""What a build has to do: the partitions of the source, the schema, and where each result has its place in the cache."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from pipeline.config import Config
+from pipeline.layout import Layout
+from pipeline.stages import Task, Workers, run_stage
+from transforms.bucket import num_buckets
+from transforms.build import BuildSpec, Transform
+from transforms.compression import Compression
+from transforms.errors import SchemaError
+from transforms.fingerprint import digest
+from transforms.infer import Profile, merge, to_schema
+from transforms.partition import Partition
+from transforms.passes import profile_partition
+from transforms.rows import RowSpec
+from transforms.schema import Schema
+from transforms.sources import open_source
+from transforms.split import Splitter
+
+PARTITION_BYTES = 64 << 20  # raw bytes of the source: the unit of work and of the cache
+PROFILE_FORMAT = 1  # raised when the same rows give another profile
+
+log = logging.getLogger("recordmill")
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Files named by the hash of all that they were made from: what is there need not be made again."""
+
+    folder: str
+
+    def path(self, kind: str, key: str, suffix: str) -> str:
+        return os.path.join(self.folder, kind, key + suffix)
+
+
+def list_partitions(config: Config) -> list[Partition]:
+    """The source cut into partitions; all of it is read once, for the hashes of its content."""
+    source = open_source(config.source.format, config.source.options)
+    return source.partitions(config.files, target_bytes=PARTITION_BYTES)
+
+
+def read_schema(config: Config, partitions: Sequence[Partition], *, cache: Cache, workers: Workers, work_dir: str) -> Schema:
+    """The schema that the config names or, without one, what all rows of the source say."""
+    if config.schema_path is not None:
+        with open(config.schema_path, encoding="utf-8") as stream:
+            return Schema.from_text(stream.read(), path=config.schema_path)
+    form = [PROFILE_FORMAT, config.source.format, config.source.options, version("pyarrow")]
+    tasks = [
+        Task(p, cache.path("profiles", digest([p.fingerprint, *form]), ".json"), p.name, p.num_bytes) for p in partitions
+    ]
+    profiler = functools.partial(
+        profile_partition, source_format=config.source.format, source_options=config.source.options
+    )
+    run_stage("InferSchema", profiler, tasks, workers=workers, work_dir=work_dir)
+    profiles = []
+    for task in tasks:
+        with open(task.output, encoding="utf-8") as stream:
+            profiles.append(Profile.from_json(stream.read()))
+    return to_schema(merge(profiles))
+
+
+def row_spec(config: Config, schema: Schema) -> RowSpec:
+    if not schema.features:
+        raise SchemaError(
+            f"{config.path}: the source has no columns; see that the files are not empty, or give a schema"
+        )
+    return RowSpec(
+        source_format=config.source.format,
+        source_options=config.source.options,
+        schema_text=schema.to_text(),
+        splitter=Splitter.of(config.split_fractions, keys=config.split_by or ()),
+    )
+
+
+def build_spec(config: Config, rows: RowSpec, partitions: Sequence[Partition], transform: Transform | None) -> BuildSpec:
+    output = config.output
+    return BuildSpec(
+        rows=rows,
+        compression=Compression(name=output.compression, level=output.level, gzip_members=output.gzip_members),
+        transform=transform,
+        shuffle=output.shuffle,
+        seed=output.seed,
+        buckets=num_buckets(sum(p.num_bytes for p in partitions)) if output.shuffle == "rows" else 1,
+    )

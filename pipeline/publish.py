@@ -1,0 +1,102 @@
+"""A version becomes visible: all its files first, then its folder's name, then the pointer to it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from importlib.metadata import version as version_of
+
+from pipeline.config import Config
+from pipeline.layout import MANIFEST, SCHEMA, Layout, Manifest, SourceFile, Totals
+from transforms.assemble import ShardInfo
+from transforms.blockfile import BlockFile
+from transforms.build import BuildSpec
+from transforms.errors import BuildError
+from transforms.files import sync_folder, write_committed
+from transforms.fingerprint import digest
+from transforms.partition import FileSlice, Partition
+
+SOFTWARE = ("recordmill", "apache-beam", "pyarrow", "numpy", "isal", "deflate")
+TRANSFORM_SOFTWARE = ("tensorflow", "tensorflow-transform", "tfx-bsl")
+
+
+def publish(layout: Layout, folder: str, manifest: Manifest, spec: BuildSpec) -> None:
+    """Completes the staged folder, gives it the version's name, and points to it.
+
+    Raises BuildError when rows were lost or doubled: rows read must equal rows written and bad, and the shards must
+    hold what was written.
+    """
+    in_shards = sum(shard.num_records for shards in manifest.splits.values() for shard in shards)
+    totals = manifest.totals
+    if totals.read != totals.written + totals.bad or in_shards != totals.written:
+        raise BuildError(
+            f"{totals.read} rows were read, {totals.written} written and {totals.bad} bad, and the shards hold "
+            f"{in_shards}: these do not add up, so nothing was published. This is a fault of recordmill; please report it"
+        )
+    write_committed(os.path.join(folder, SCHEMA), spec.rows.schema_text)
+    if spec.transform is not None:
+        for name in ("transform_fn", "transformed_metadata"):
+            shutil.copytree(os.path.join(spec.transform.path, name), os.path.join(folder, name))
+    manifest.save(os.path.join(folder, MANIFEST))
+    os.replace(folder, layout.version_dir(manifest.version))
+    sync_folder(layout.versions_dir)
+    layout.point_to(manifest.version)
+
+
+def build_key(config: Config, spec: BuildSpec, partitions: Sequence[Partition]) -> str:
+    """Hash of all that a version's bytes depend on: of the blocks, and of how they are dealt to shards."""
+    output = config.output
+    return digest(
+        [
+            [spec.key(partition) for partition in partitions],
+            config.name,
+            {split: output.num_shards(split) or output.shard_bytes for split in config.split_names},
+        ]
+    )
+
+
+def make_manifest(
+    config: Config,
+    spec: BuildSpec,
+    version: str,
+    *,
+    key: str,
+    partitions: Sequence[Partition],
+    block_files: Sequence[BlockFile],
+    shards: Sequence[ShardInfo],
+) -> Manifest:
+    names = SOFTWARE + (TRANSFORM_SOFTWARE if spec.transform else ())
+    return Manifest(
+        version=version,
+        name=config.name,
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        key=key,
+        config=config.canonical(),
+        splits={split: tuple(s for s in shards if s.split == split) for split in config.split_names},
+        sources=_sources(config.written_paths, partitions),
+        schema_digest=spec.rows.schema.digest,
+        transform_digest=spec.transform.digest if spec.transform else None,
+        software={name: version_of(name) for name in names},
+        totals=Totals(
+            read=sum(file.counts.rows_read for file in block_files),
+            bad=sum(file.counts.bad_rows for file in block_files),
+            written=sum(file.counts.rows_written for file in block_files),
+        ),
+    )
+
+
+def _sources(written_paths: Mapping[str, str], partitions: Sequence[Partition]) -> tuple[SourceFile, ...]:
+    slices: dict[str, list[FileSlice]] = {path: [] for path in written_paths}
+    for partition in partitions:
+        for file_slice in partition.slices:
+            slices[file_slice.path].append(file_slice)
+    return tuple(
+        SourceFile(
+            path=written_paths[path],
+            num_bytes=sum(s.num_bytes for s in found),
+            fingerprint=digest([s.fingerprint for s in found]),
+        )
+        for path, found in slices.items()
+    )

@@ -1,0 +1,43 @@
+"""The passes that look at a partition without writing Examples: its profile, and what the analyzers make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from transforms.errors import BadRowsError
+from transforms.files import write_committed
+from transforms.infer import profile
+from transforms.partition import BadRow, Partition
+from transforms.rows import PartitionRows, RowSpec
+from transforms.sources import open_source
+
+if TYPE_CHECKING:
+    from transforms.analyze import PhaseSpec
+
+
+def profile_partition(partition: Partition, path: str, *, source_format: str, source_options: Mapping[str, Any]) -> None:
+    """Commits the profile (``infer.Profile``) of all the partition's rows as the JSON file ``path``.
+
+    Rows that the source cannot make sense of have no types; the build reports them.
+    """
+    rejected: list[BadRow] = []
+    source = open_source(source_format, source_options)
+    write_committed(path, profile(source.read(partition, on_bad_row=rejected.append)).to_json())
+
+
+def accumulate_partition(partition: Partition, path: str, *, phase: PhaseSpec, rows: RowSpec, split: str | None) -> None:
+    """Commits what the phase's analyzers accumulate over the partition's rows of the split (None: all) as ``path``.
+
+    Raises BadRowsError when rows could not become features.
+    """
+    from transforms.analyze import accumulate
+
+    selected = PartitionRows(partition, rows)
+
+    def batches():
+        yield from selected.of_split(split)
+        if selected.bad_rows:
+            raise BadRowsError(selected.bad_rows)
+
+    accumulate(phase, batches(), path)
