@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.portability.api.beam_provision_api_pb2 import ProvisionInfo
+from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.fn_api_runner.fn_runner import ExtendedProvisionInfo
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
@@ -23,5 +23,7 @@ def pipeline(*, workers: int, processes: bool) -> beam.Pipeline:
     options = PipelineOptions([f"--direct_running_mode={mode}", f"--direct_num_workers={workers}"])
     # Worker processes get the options only if they are shipped with what the runner provides.
     encoded = JobServiceHandle.encode_pipeline_options(options.get_all_options())
-    runner = FnApiRunner(provision_info=ExtendedProvisionInfo(ProvisionInfo(pipeline_options=encoded)))
+    runner = FnApiRunner(
+        provision_info=ExtendedProvisionInfo(beam_provision_api_pb2.ProvisionInfo(pipeline_options=encoded))
+    )
     return beam.Pipeline(runner=runner, options=options)
