@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import contextlib
 import functools
 import json
 import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
+from typing import Any
 
 from pipeline.analysis import make_transform
 from pipeline.config import Config
@@ -41,7 +41,7 @@ class SplitResult:
 
 @dataclass(frozen=True)
 class BuildResult:
-    """What a build did.  ``seconds``: from the first look at the source to the published version; ``steps``: of each."""
+    """What a build did.  ``seconds``: from the first look at the source to the published version; ``steps``: each."""
 
     version: str
     path: str
@@ -179,12 +179,12 @@ class _Build:
 
     def _build_blocks(self, partitions: Sequence[Partition], spec: BuildSpec) -> tuple[list[BlockFile], int]:
         """The block file of each partition, and how many had to be built."""
-        tasks = [
-            Task(p, self.cache.path("blocks", spec.key(p), ".blocks"), p.name, p.num_bytes) for p in partitions
-        ]
+        tasks = [Task(p, self.cache.path("blocks", spec.key(p), ".blocks"), p.name, p.num_bytes) for p in partitions]
         return self._make_block_files("BuildBlocks", functools.partial(build_partition, spec=spec), tasks, self.workers)
 
-    def _make_block_files(self, label, function, tasks: Sequence[Task], workers: Workers) -> tuple[list[BlockFile], int]:
+    def _make_block_files(
+        self, label: str, function: Callable[[Any, str], None], tasks: Sequence[Task], workers: Workers
+    ) -> tuple[list[BlockFile], int]:
         """Runs the stage for what the cache lacks; an entry of the cache that is damaged is reported and made again."""
         for task in tasks:
             if os.path.exists(task.output):

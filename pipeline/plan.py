@@ -1,4 +1,4 @@
-"""What a build has to do: the partitions of the source, the schema, and where each result has its place in the cache."""
+"""What a build has to do: the partitions of the source, the schema, and the place of each result in the cache."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from pipeline.config import Config
-from pipeline.layout import Layout
 from pipeline.stages import Task, Workers, run_stage
 from transforms.bucket import num_buckets
 from transforms.build import BuildSpec, Transform
@@ -47,14 +46,17 @@ def list_partitions(config: Config) -> list[Partition]:
     return source.partitions(config.files, target_bytes=PARTITION_BYTES)
 
 
-def read_schema(config: Config, partitions: Sequence[Partition], *, cache: Cache, workers: Workers, work_dir: str) -> Schema:
+def read_schema(
+    config: Config, partitions: Sequence[Partition], *, cache: Cache, workers: Workers, work_dir: str
+) -> Schema:
     """The schema that the config names or, without one, what all rows of the source say."""
     if config.schema_path is not None:
         with open(config.schema_path, encoding="utf-8") as stream:
             return Schema.from_text(stream.read(), path=config.schema_path)
     form = [PROFILE_FORMAT, config.source.format, config.source.options, version("pyarrow")]
     tasks = [
-        Task(p, cache.path("profiles", digest([p.fingerprint, *form]), ".json"), p.name, p.num_bytes) for p in partitions
+        Task(p, cache.path("profiles", digest([p.fingerprint, *form]), ".json"), p.name, p.num_bytes)
+        for p in partitions
     ]
     profiler = functools.partial(
         profile_partition, source_format=config.source.format, source_options=config.source.options
@@ -80,7 +82,9 @@ def row_spec(config: Config, schema: Schema) -> RowSpec:
     )
 
 
-def build_spec(config: Config, rows: RowSpec, partitions: Sequence[Partition], transform: Transform | None) -> BuildSpec:
+def build_spec(
+    config: Config, rows: RowSpec, partitions: Sequence[Partition], transform: Transform | None
+) -> BuildSpec:
     output = config.output
     return BuildSpec(
         rows=rows,

@@ -33,7 +33,7 @@ def publish(layout: Layout, folder: str, manifest: Manifest, spec: BuildSpec) ->
     if totals.read != totals.written + totals.bad or in_shards != totals.written:
         raise BuildError(
             f"{totals.read} rows were read, {totals.written} written and {totals.bad} bad, and the shards hold "
-            f"{in_shards}: these do not add up, so nothing was published. This is a fault of recordmill; please report it"
+            f"{in_shards}: these do not add up, so nothing was published. Please report this: it is a fault of ours"
         )
     write_committed(os.path.join(folder, SCHEMA), spec.rows.schema_text)
     if spec.transform is not None:

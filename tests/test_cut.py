@@ -75,7 +75,9 @@ def test_every_record_once_in_its_group(
 def test_blocks_are_full_but_for_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cut, "BLOCK_BYTES", 1000)
     payloads = [bytes(84)] * 95  # 100 bytes each when framed
-    write(tmp_path / "f", [(payloads[:40], [0] * 40), (payloads[40:], [0] * 55)], ("a",), shuffle=None, window_bytes=3000)
+    write(
+        tmp_path / "f", [(payloads[:40], [0] * 40), (payloads[40:], [0] * 55)], ("a",), shuffle=None, window_bytes=3000
+    )
     assert [len(block) for block in read(tmp_path / "f")["a"]] == [10] * 9 + [5]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from transforms.errors import BadRowsError
 from transforms.files import write_committed
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
     from transforms.analyze import PhaseSpec
 
 
-def profile_partition(partition: Partition, path: str, *, source_format: str, source_options: Mapping[str, Any]) -> None:
+def profile_partition(
+    partition: Partition, path: str, *, source_format: str, source_options: Mapping[str, Any]
+) -> None:
     """Commits the profile (``infer.Profile``) of all the partition's rows as the JSON file ``path``.
 
     Rows that the source cannot make sense of have no types; the build reports them.
@@ -26,7 +30,9 @@ def profile_partition(partition: Partition, path: str, *, source_format: str, so
     write_committed(path, profile(source.read(partition, on_bad_row=rejected.append)).to_json())
 
 
-def accumulate_partition(partition: Partition, path: str, *, phase: PhaseSpec, rows: RowSpec, split: str | None) -> None:
+def accumulate_partition(
+    partition: Partition, path: str, *, phase: PhaseSpec, rows: RowSpec, split: str | None
+) -> None:
     """Commits what the phase's analyzers accumulate over the partition's rows of the split (None: all) as ``path``.
 
     Raises BadRowsError when rows could not become features.
@@ -35,7 +41,7 @@ def accumulate_partition(partition: Partition, path: str, *, phase: PhaseSpec, r
 
     selected = PartitionRows(partition, rows)
 
-    def batches():
+    def batches() -> Iterator[pa.RecordBatch]:
         yield from selected.of_split(split)
         if selected.bad_rows:
             raise BadRowsError(selected.bad_rows)
