@@ -10,13 +10,13 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
 from pipeline.analysis import make_transform
 from pipeline.config import Config
-from pipeline.layout import Layout, Manifest, new_version, shard_name
+from pipeline.layout import Layout, Manifest, new_version, shard_from_plain, shard_name, shard_to_plain
 from pipeline.plan import Cache, build_spec, list_partitions, read_schema, row_spec
 from pipeline.publish import build_key, make_manifest, publish
 from pipeline.stages import Task, Workers, run_stage
@@ -27,7 +27,7 @@ from transforms.build import BuildSpec, build_partition
 from transforms.compression import Compression
 from transforms.errors import BuildError, CorruptError
 from transforms.files import remove_leftovers, temporary_folder, write_committed
-from transforms.partition import Block, Partition
+from transforms.partition import Partition
 
 log = logging.getLogger("recordmill")
 
@@ -242,7 +242,7 @@ class _Build:
         os.makedirs(staged)
         function = functools.partial(write_shard, folder=staged, compression=spec.compression)
         run_stage("AssembleShards", function, tasks, workers=self._threads, work_dir=self.work_dir)
-        return [_read_shard_info(task.output) for task in tasks]
+        return [_read_shard_info(task.output, task.argument.split) for task in tasks]
 
     def _result(self, manifest: Manifest, *, up_to_date: bool, built: int, reused: int) -> BuildResult:
         splits = {
@@ -270,10 +270,9 @@ class _Build:
 def write_shard(shard: ShardPlan, path: str, *, folder: str, compression: Compression) -> None:
     """Writes the shard into its split's folder below ``folder``, and commits what it is like as the JSON ``path``."""
     info = assemble_shard(shard, os.path.join(folder, shard.split), compression=compression)
-    write_committed(path, json.dumps(asdict(info)))
+    write_committed(path, json.dumps(shard_to_plain(info)))
 
 
-def _read_shard_info(path: str) -> ShardInfo:
+def _read_shard_info(path: str, split: str) -> ShardInfo:
     with open(path, encoding="utf-8") as stream:
-        plain = json.load(stream)
-    return ShardInfo(**{**plain, "blocks": tuple(Block(**block) for block in plain["blocks"])})
+        return shard_from_plain(json.load(stream), split)

@@ -195,7 +195,7 @@ class Manifest:
         """Blocks become lists, whose fields ``block_fields`` names; ``digest`` covers all the rest."""
         content: dict[str, Any] = {"format_version": MANIFEST_FORMAT, "block_fields": list(_BLOCK_FIELDS)}
         content |= {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        content["splits"] = {split: [_shard_to_plain(s) for s in shards] for split, shards in self.splits.items()}
+        content["splits"] = {split: [shard_to_plain(s) for s in shards] for split, shards in self.splits.items()}
         content["sources"] = [dataclasses.asdict(source) for source in self.sources]
         content["totals"] = dataclasses.asdict(self.totals)
         return _pretty(content | {"digest": digest(content)})
@@ -223,7 +223,7 @@ class Manifest:
     def _from_plain(cls, content: dict[str, Any]) -> Manifest:
         fields = {field.name: content[field.name] for field in dataclasses.fields(cls)}
         fields["splits"] = {
-            split: tuple(_shard_from_plain(shard, split) for shard in shards)
+            split: tuple(shard_from_plain(shard, split) for shard in shards)
             for split, shards in content["splits"].items()
         }
         fields["sources"] = tuple(SourceFile(**source) for source in content["sources"])
@@ -245,13 +245,13 @@ class Manifest:
         return cls.from_json(text, path=path)
 
 
-def _shard_to_plain(shard: ShardInfo) -> dict[str, Any]:
+def shard_to_plain(shard: ShardInfo) -> dict[str, Any]:
     plain = {field.name: getattr(shard, field.name) for field in dataclasses.fields(shard)}
     del plain["split"]
     return plain | {"blocks": [[getattr(block, name) for name in _BLOCK_FIELDS] for block in shard.blocks]}
 
 
-def _shard_from_plain(plain: dict[str, Any], split: str) -> ShardInfo:
+def shard_from_plain(plain: dict[str, Any], split: str) -> ShardInfo:
     blocks = tuple(
         Block(split=split, **dict(zip(_BLOCK_FIELDS, values, strict=True))) for values in plain.pop("blocks")
     )
