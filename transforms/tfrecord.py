@@ -50,7 +50,7 @@ class Records:
         if not 0 <= index < len(self):
             raise IndexError(f"record {index} of {len(self)}")
         begin, end = int(self.offsets[index]), int(self.offsets[index + 1])
-        return memoryview(self.data)[begin + HEADER_BYTES : end - (FRAME_BYTES - HEADER_BYTES)]
+        return self.data.data[begin + HEADER_BYTES : end - (FRAME_BYTES - HEADER_BYTES)]
 
 
 def as_bytes(data: Any) -> np.ndarray:
@@ -76,7 +76,7 @@ def frame(payload_data: Any, payload_offsets: np.ndarray) -> Records:
     """
     data = as_bytes(payload_data)
     ends = np.ascontiguousarray(payload_offsets, dtype=np.int64)
-    if not (len(ends) and 0 <= ends[0] and (np.diff(ends) >= 0).all() and ends[-1] <= data.nbytes):
+    if not (len(ends) and ends[0] >= 0 and (np.diff(ends) >= 0).all() and ends[-1] <= data.nbytes):
         raise ValueError(f"payload_offsets must ascend from 0 or more to at most {data.nbytes}, the size of the data")
     n = len(ends) - 1
     out = np.empty(int(ends[-1] - ends[0]) + FRAME_BYTES * n, dtype=np.uint8)
