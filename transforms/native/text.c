@@ -1,0 +1,201 @@
+/* Text as CSV files hold it: where records end, what kind of value a cell is, and integers out of digits.
+ *
+ * Quotes are read as Arrow's CSV parser reads them: a quote is special only as the first character of a cell, two quotes
+ * inside a quoted cell stand for one, and what follows the closing quote is plain. */
+#include "kernels.h"
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+enum { RECORD_START, CELL_START, PLAIN, QUOTED, AFTER_QUOTE };
+
+static inline int is_end(uint8_t c) { return c == '\n' || c == '\r'; }
+
+static inline int next_state(int state, uint8_t c, uint8_t delimiter) {
+  if (state == QUOTED) return c == '"' ? AFTER_QUOTE : QUOTED;
+  if (c == '"' && state != PLAIN) return QUOTED; /* opens a cell, or is the second of two */
+  if (c == delimiter) return CELL_START;
+  return is_end(c) ? RECORD_START : PLAIN;
+}
+
+/* One bit for each of 64 bytes that equals `c`, the first byte lowest. */
+static inline uint64_t equal_mask(const uint8_t *p, uint8_t c) {
+  uint64_t mask = 0;
+#ifdef __SSE2__
+  const __m128i wanted = _mm_set1_epi8((char)c);
+  for (int i = 0; i < 4; i++) {
+    __m128i found = _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(p + 16 * i)), wanted);
+    mask |= (uint64_t)(uint16_t)_mm_movemask_epi8(found) << (16 * i);
+  }
+#else
+  for (int i = 0; i < 64; i++) mask |= (uint64_t)(p[i] == c) << i;
+#endif
+  return mask;
+}
+
+/* Each bit becomes the parity of itself and the lower ones: set from an opening quote to before the closing one. */
+static inline uint64_t parity(uint64_t bits) {
+  for (int shift = 1; shift < 64; shift <<= 1) bits ^= bits << shift;
+  return bits;
+}
+
+typedef struct {
+  uint64_t boundaries; /* line ends outside quotes */
+  uint64_t ends;       /* those that end a record, not a blank line */
+  int state;           /* after the 64 bytes */
+} block_t;
+
+/* Reads 64 bytes at once, or returns 0 where a quote does not stand at the edge of a cell. */
+static inline int read_block(const uint8_t *p, uint8_t delimiter, int state, block_t *out) {
+  if (state == AFTER_QUOTE) return 0;
+  uint64_t lines = equal_mask(p, '\n') | equal_mask(p, '\r');
+  uint64_t delimiters = equal_mask(p, delimiter);
+  uint64_t quotes = equal_mask(p, '"');
+  uint64_t inside = parity(quotes) ^ (state == QUOTED ? ~0ULL : 0);
+  uint64_t opening = quotes & inside, closing = quotes & ~inside;
+  lines &= ~inside;
+  delimiters &= ~inside;
+  uint64_t edges = lines | delimiters;
+  if (opening & ~(edges << 1 | closing << 1 | (state <= CELL_START))) return 0;
+  if ((closing << 1) & ~(edges | opening)) return 0;
+  out->boundaries = lines;
+  out->ends = lines & ~(lines << 1 | (state == RECORD_START));
+  if (inside >> 63)
+    out->state = QUOTED;
+  else if (closing >> 63)
+    out->state = AFTER_QUOTE;
+  else
+    out->state = lines >> 63 ? RECORD_START : delimiters >> 63 ? CELL_START : PLAIN;
+  return 1;
+}
+
+/* Reads records until one ends at or after `stop_at`, or `max_rows` have ended, or the bytes have.
+ *
+ * Returns where the last whole record (with its line end and blank lines so far) ends, 0 if none does. `*rows` grows by
+ * the number of whole records; blank lines are none. `*state` is that of the parser, 0 at the start of a record; it is
+ * that after all `n` bytes unless the scan stopped. */
+EXPORT int64_t csv_scan(const uint8_t *data, int64_t n, uint8_t delimiter, int64_t stop_at, int64_t max_rows,
+                        int64_t *state, int64_t *rows) {
+  int64_t end = 0, count = 0, i = 0;
+  int s = (int)*state;
+  while (i < n) {
+    block_t block;
+    if (n - i >= 64 && i + 64 < stop_at && read_block(data + i, delimiter, s, &block)) {
+      int64_t more = __builtin_popcountll(block.ends);
+      if (count + more < max_rows) {
+        count += more;
+        if (block.boundaries) end = i + 64 - __builtin_clzll(block.boundaries);
+        s = block.state;
+        i += 64;
+        continue;
+      }
+    }
+    for (int64_t edge = i + 64 < n ? i + 64 : n; i < edge; i++) {
+      int before = s;
+      s = next_state(s, data[i], delimiter);
+      if (s != RECORD_START) continue;
+      end = i + 1;
+      if (before == RECORD_START) continue;
+      count++;
+      if (end < stop_at && count < max_rows) continue;
+      if (data[i] == '\r' && end < n && data[end] == '\n') end++;
+      *state = RECORD_START;
+      *rows += count;
+      return end;
+    }
+  }
+  *state = s;
+  *rows += count;
+  return end;
+}
+
+/* ---- values ---------------------------------------------------------------------------------------------------- */
+
+static inline int is_digit(uint8_t c) { return (uint8_t)(c - '0') < 10; }
+
+/* An optional '-' and digits that fit int64; leading zeros are allowed. */
+static int parse_int64(const uint8_t *p, int64_t n, int64_t *out) {
+  int negative = n > 0 && *p == '-';
+  const uint8_t *end = p + n;
+  p += negative;
+  if (p == end) return 0;
+  while (end - p > 1 && *p == '0') p++;
+  if (end - p > 19) return 0;
+  uint64_t value = 0;
+  for (; p < end; p++) {
+    if (!is_digit(*p)) return 0;
+    value = value * 10 + (uint64_t)(*p - '0');
+  }
+  if (value > (uint64_t)INT64_MAX + (uint64_t)negative) return 0;
+  *out = (int64_t)(negative ? 0 - value : value);
+  return 1;
+}
+
+enum { INTEGER, DECIMAL, NOT_FINITE, TEXT };
+
+static int is_not_finite(const uint8_t *p, int64_t n) {
+  static const char *const names[] = {"NaN", "nan", "inf", "Inf", "Infinity"};
+  if (n > 0 && *p == '-') p++, n--;
+  for (int i = 0; i < 5; i++)
+    if (n == (int64_t)strlen(names[i]) && memcmp(p, names[i], (size_t)n) == 0) return 1;
+  return 0;
+}
+
+/* The kind of a value as number printers write it: text that parsing would change in its meaning is TEXT. */
+static int kind_of(const uint8_t *p, int64_t n) {
+  const uint8_t *begin = p, *end = p + n;
+  int64_t ignored;
+  if (n == 0) return TEXT;
+  if (*p == '-') p++;
+  const uint8_t *whole = p;
+  while (p < end && is_digit(*p)) p++;
+  int64_t digits = p - whole;
+  if (digits > 1 && *whole == '0') return TEXT;
+  if (p == end && digits) {
+    if (*begin == '-' && *whole == '0') return DECIMAL; /* an integer has no negative zero */
+    return parse_int64(begin, n, &ignored) ? INTEGER : TEXT;
+  }
+  int point = p < end && *p == '.';
+  if (point) {
+    const uint8_t *fraction = ++p;
+    while (p < end && is_digit(*p)) p++;
+    digits += p - fraction;
+  }
+  if (digits == 0) return is_not_finite(begin, n) ? NOT_FINITE : TEXT;
+  if (p == end) return DECIMAL;
+  if ((*p | 0x20) != 'e') return TEXT;
+  p++;
+  int sign = p < end && (*p == '-' || *p == '+');
+  p += sign;
+  if (p == end || !(point || sign)) return TEXT; /* bare 1e5 is more often a code than a number */
+  while (p < end && is_digit(*p)) p++;
+  return p == end ? DECIMAL : TEXT;
+}
+
+/* Counts the values of each kind, and says which is the first of it (-1: none).  Nulls have no kind. */
+EXPORT void text_kinds(const int32_t *offsets, const uint8_t *data, const uint8_t *valid, int64_t offset, int64_t n,
+                       int64_t *counts, int64_t *first) {
+  for (int k = 0; k < 4; k++) counts[k] = 0, first[k] = -1;
+  for (int64_t i = 0; i < n; i++) {
+    if (!is_valid(valid, offset + i)) continue;
+    const int32_t *at = offsets + offset + i;
+    int kind = kind_of(data + at[0], at[1] - at[0]);
+    if (counts[kind]++ == 0) first[kind] = i;
+  }
+}
+
+/* Integers out of text; `bad[i]` is 1 where a value is none that fits.  Returns how many are bad. */
+EXPORT int64_t text_to_int64(const int32_t *offsets, const uint8_t *data, const uint8_t *valid, int64_t offset,
+                             int64_t n, int64_t *out, uint8_t *bad) {
+  int64_t found = 0;
+  for (int64_t i = 0; i < n; i++) {
+    out[i] = 0;
+    bad[i] = 0;
+    if (!is_valid(valid, offset + i)) continue;
+    const int32_t *at = offsets + offset + i;
+    bad[i] = !parse_int64(data + at[0], at[1] - at[0], out + i);
+    found += bad[i];
+  }
+  return found;
+}
