@@ -21,12 +21,12 @@ from transforms.partition import BadRow, Partition
 from transforms.prepare import Preparer
 from transforms.schema import Schema
 from transforms.sources import Source, open_source
+from transforms.sources.compressed import compression_of
 
 PARTITION_BYTES = 64 << 20
 SAMPLE_ROWS = 100_000  # looked at to count different values
 HEAD_BYTES = 64 << 10
 DELIMITERS = ",;\t|"
-_PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
 @dataclass(frozen=True)
@@ -115,14 +115,12 @@ def _sniff(path: str) -> tuple[str, dict[str, Any]]:
 
 def _head(path: str) -> bytes:
     """The first bytes of the content, unpacked if the file is packed."""
-    with pa.OSFile(path) as file:
-        head = file.read(4)
-        file.seek(0)
-        packed = next((name for magic, name in _PACKED.items() if head.startswith(magic)), None)
-        try:
+    packed = compression_of(path)
+    try:
+        with pa.OSFile(path) as file:
             return bytes((pa.CompressedInputStream(file, packed) if packed else file).read(HEAD_BYTES))
-        except OSError as error:
-            raise SourceError(f"{path}: is {packed}, but cannot be unpacked: {error}") from error
+    except OSError as error:
+        raise SourceError(f"{path}: the {packed} file cannot be unpacked: {error}") from error
 
 
 def _infer(source: Source, partitions: Sequence[Partition]) -> Schema:
@@ -145,7 +143,7 @@ def _columns(schema: Schema, source: Source, partitions: Sequence[Partition]) ->
             name=feature.name,
             kind=feature.kind,
             is_list=feature.shape != (),
-            is_nested=feature.ragged,
+            is_nested=feature.ragged or feature.row_lengths_of is not None,
             required=feature.required,
             distinct=_count_distinct(sample[feature.name]),
         )

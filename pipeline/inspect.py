@@ -56,7 +56,7 @@ class Inspection:
 
 
 def inspect(dir: str, *, version: str | None = None, split: str | None = None, rows: int = 0) -> Inspection:
-    """Looks at one version, by default the latest, and decodes the first ``rows`` of each split, or of the one asked for.
+    """Looks at one version, by default the latest, and decodes the first ``rows`` of each split, or of one ``split``.
 
     Raises ConfigError when there is no such version or split, CorruptError when what is looked at is damaged.
     """

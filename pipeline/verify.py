@@ -18,7 +18,7 @@ from transforms.compression import Compression
 from transforms.errors import CorruptError, SchemaError
 from transforms.partition import Block
 from transforms.schema import Schema
-from transforms.tfrecord import crc32c, scan
+from transforms.tfrecord import crc32c, masked_crc32c, scan
 
 _TRANSFORM_FILES = ("transform_fn/saved_model.pb", "transformed_metadata/schema.pbtxt")
 _RECORD_HEADER = struct.Struct("<QI")  # length, masked CRC-32C of the length
@@ -149,43 +149,34 @@ def _block_faults(stored: bytes, block: Block, compression: Compression, *, at: 
     try:
         found = len(scan(compression.unpack(stored, raw_bytes=block.raw_bytes, name=at.file), name=at.file))
     except CorruptError as error:
-        damaged = list(_record_faults(_unpack_what_can_be(stored, compression), block, at=at))
-        yield from damaged or [Fault(at.file, str(error), at.block)]
+        damaged = list(_damaged_records(_unpack_what_can_be(stored, compression), block.num_records))
+        for record, reason in damaged:
+            yield Fault(at.file, reason, at.block, (at.record or 0) + record)
+        if not damaged:
+            yield Fault(at.file, str(error), at.block)
     else:
         if found != block.num_records:
             yield Fault(at.file, f"holds {found} records, the manifest says {block.num_records}", at.block)
 
 
-def _record_faults(raw: bytes, block: Block, *, at: Fault) -> Iterator[Fault]:
-    """Looks for the damaged records of a block that is known to be damaged, one after the other."""
-    offset, first = 0, at.record or 0
-    for record in range(first, first + block.num_records):
+def _damaged_records(raw: bytes, num_records: int) -> Iterator[tuple[int, str]]:
+    """The damaged records of a block that is known to be damaged, and what is wrong with them; they count from 0."""
+    offset = 0
+    for record in range(num_records):
         start = offset + _RECORD_HEADER.size
         if start > len(raw):
-            yield Fault(
-                at.file, f"cannot be read, nor can the records up to {first + block.num_records - 1}", at.block, record
-            )
+            yield record, "cannot be read, nor can the records after it in the block"
             return
         length, length_crc = _RECORD_HEADER.unpack_from(raw, offset)
-        if _masked(raw[offset : offset + 8]) != length_crc:
-            yield Fault(
-                at.file, "its length is damaged, so the records after it in the block are lost too", at.block, record
-            )
+        if masked_crc32c(raw[offset : offset + 8]) != length_crc:
+            yield record, "its length is damaged, so the records after it in the block are lost too"
             return
         offset = start + length + 4
         if offset > len(raw):
-            yield Fault(
-                at.file, "cannot be read to its end, nor can the records after it in the block", at.block, record
-            )
+            yield record, "cannot be read to its end, nor can the records after it in the block"
             return
-        if _masked(raw[start : start + length]) != int.from_bytes(raw[offset - 4 : offset], "little"):
-            yield Fault(at.file, "its data changed (CRC-32C)", at.block, record)
-
-
-def _masked(data: bytes) -> int:
-    """The CRC-32C as TFRecord files hold it: rotated and with a constant added."""
-    crc = int(crc32c(data))
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+        if masked_crc32c(raw[start : start + length]) != int.from_bytes(raw[offset - 4 : offset], "little"):
+            yield record, "its data changed (CRC-32C)"
 
 
 def _unpack_what_can_be(stored: bytes, compression: Compression) -> bytes:
