@@ -16,11 +16,11 @@ from typing import Any
 
 from pipeline.analysis import make_transform
 from pipeline.config import Config
-from pipeline.layout import Layout, Manifest, new_version, shard_from_plain, shard_name, shard_to_plain
+from pipeline.layout import Layout, Manifest, new_version, shard_from_plain, shard_to_plain
 from pipeline.plan import Cache, build_spec, list_partitions, read_schema, row_spec
 from pipeline.publish import build_key, make_manifest, publish
 from pipeline.stages import Task, Workers, run_stage
-from transforms.assemble import ShardInfo, ShardPlan, assemble_shard, deal, num_shards, order_blocks
+from transforms.assemble import ShardInfo, ShardPlan, assemble_shard, deal, num_shards, order_blocks, shard_name
 from transforms.blockfile import BlockFile, read_block_file
 from transforms.bucket import Bucket, shuffle_bucket
 from transforms.build import BuildSpec, build_partition
@@ -236,7 +236,7 @@ class _Build:
             if count == 0:
                 log.warning("the split %r has no rows: it has no shards", split)
             for i, run in enumerate(deal(pieces, count)):
-                name = shard_name(self.config.name, split, i, count=count, suffix=spec.compression.suffix)
+                name = shard_name(f"{self.config.name}-{split}", i, count=count, suffix=spec.compression.suffix)
                 report = os.path.join(self.work_dir, "shards", f"{name}.json")
                 tasks.append(Task(ShardPlan(split, name, run), report, name))
         os.makedirs(staged)

@@ -33,11 +33,6 @@ SCHEMA = "schema.pbtxt"
 _BLOCK_FIELDS = ("offset", "num_bytes", "raw_bytes", "num_records", "crc32c", "checksum")
 
 
-def shard_name(name: str, split: str, index: int, *, count: int, suffix: str) -> str:
-    """``flights-train-00000-of-00016.tfrecord.gz``; ``suffix``: what the compression adds, with its dot."""
-    return f"{name}-{split}-{index:05d}-of-{count:05d}.tfrecord{suffix}"
-
-
 def new_version(now: datetime) -> str:
     """``20260131T093000123Z-1f9c``: sorts by time, in UTC with milliseconds; two builds at once differ in the end."""
     utc = now.astimezone(timezone.utc)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.layout import Layout, Manifest, SourceFile, Totals, new_version, shard_name
+from pipeline.layout import Layout, Manifest, SourceFile, Totals, new_version
 from transforms.assemble import ShardInfo
 from transforms.errors import ConfigError, CorruptError
 from transforms.partition import Block
@@ -35,11 +35,6 @@ def manifest(**changes: object) -> Manifest:
         totals=Totals(read=6, bad=1, written=5),
     )
     return dataclasses.replace(whole, **changes)  # type: ignore[arg-type]
-
-
-def test_shard_names_are_those_of_the_field() -> None:
-    name = shard_name("flights", "train", 0, count=16, suffix=".gz")
-    assert name == "flights-train-00000-of-00016.tfrecord.gz"
 
 
 @given(st.datetimes(min_value=datetime(2000, 1, 1)), st.integers(min_value=1, max_value=10**9))

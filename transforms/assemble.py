@@ -54,6 +54,11 @@ class ShardInfo:
     blocks: tuple[Block, ...]
 
 
+def shard_name(stem: str, index: int, *, count: int, suffix: str) -> str:
+    """``train-00000-of-00016.tfrecord.gz``; ``suffix``: what the compression adds, with its dot."""
+    return f"{stem}-{index:05d}-of-{count:05d}.tfrecord{suffix}"
+
+
 def order_blocks(block_files: Sequence[BlockFile], split: str, *, shuffle_seed: int | None) -> list[Piece]:
     """All blocks of the split in the order in which they are dealt out: that of the files, or a permutation."""
     pieces = [

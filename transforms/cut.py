@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from transforms.blockfile import BlockFileWriter
 from transforms.compression import Compression
 from transforms.shuffle import permutation
 from transforms.tfrecord import Records, gather
@@ -23,6 +23,14 @@ class ShuffleSeed:
     name: str
 
 
+class BlockSink(Protocol):
+    """Where blocks go: a block file or, for people's own pipelines, a list."""
+
+    def add(
+        self, split: str, stored: bytes | memoryview, *, raw_bytes: int, num_records: int, checksum: int
+    ) -> None: ...
+
+
 class BlockCutter:
     """Takes records with the number of their group, and writes them as blocks of one group each.
 
@@ -32,14 +40,14 @@ class BlockCutter:
 
     def __init__(
         self,
-        writer: BlockFileWriter,
+        sink: BlockSink,
         compression: Compression,
         groups: tuple[str, ...],
         *,
         shuffle: ShuffleSeed | None,
         window_bytes: int = WINDOW_BYTES,
     ) -> None:
-        self._writer = writer
+        self._sink = sink
         self._compression = compression
         self._groups = groups
         self._shuffle = shuffle
@@ -116,7 +124,7 @@ class BlockCutter:
 
     def _write_block(self, name: str, raw: np.ndarray, num_records: int) -> None:
         packed = self._compression.pack(raw, num_records=num_records)
-        self._writer.add(name, packed.data, raw_bytes=raw.nbytes, num_records=num_records, checksum=packed.checksum)
+        self._sink.add(name, packed.data, raw_bytes=raw.nbytes, num_records=num_records, checksum=packed.checksum)
 
 
 def cut_points(sizes: np.ndarray) -> list[int]:

@@ -38,6 +38,11 @@ class RowSpec:
             return None
         return frozenset({feature.source[0] for feature in self.schema.features} | set(self.splitter.keys))
 
+    @property
+    def kinds(self) -> Mapping[str, str]:
+        """The kind of each column that the schema names; fields of structs by dotted names."""
+        return {".".join(feature.source): feature.kind for feature in self.schema.features}
+
     def key(self) -> Mapping[str, Any]:
         """What the rows and their splits depend on besides the partition's content."""
         one = len(self.splitter.names) == 1
@@ -75,7 +80,9 @@ class PartitionRows:
     def __iter__(self) -> Iterator[FeatureRows]:
         source = open_source(self.spec.source_format, self.spec.source_options)
         preparer = Preparer(self.spec.schema)
-        for raw in source.read(self.partition, columns=self.spec.columns, on_bad_row=self._reject):
+        for raw in source.read(
+            self.partition, columns=self.spec.columns, declared=self.spec.kinds, on_bad_row=self._reject
+        ):
             self.rows_read += raw.data.num_rows
             split = self._assign(raw)
             features, kept = preparer.prepare(raw, on_bad_row=self.bad_rows.append)
