@@ -64,6 +64,12 @@ def crc32c(data: Any) -> int:
     return int(_crc32c(view.ctypes.data, view.nbytes))
 
 
+def masked_crc32c(data: Any) -> int:
+    """The CRC-32C as TFRecord files hold it."""
+    crc = crc32c(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
 def crc32c_join(first: int, second: int, second_bytes: int) -> int:
     """The CRC-32C of A followed by B, from the CRC-32C of each and the size of B."""
     return int(_crc32c_join(first, second, second_bytes))
