@@ -305,7 +305,7 @@ def _inflate_stream(source: _Source, kind: str, name: str) -> Iterator[bytes]:
         offset = source.offset
         try:
             raw = inflater.decompress(source.take(), CHUNK_BYTES)
-        except isal_zlib.IsalError as error:
+        except isal_zlib.IsalError as error:  # type: ignore[misc]  # the stub calls the class an instance
             where = f"the {kind} stream that begins at byte {begin}, at byte {offset} or after"
             raise CorruptError(f"{name}: damaged in {where} ({error}); write or copy the file again") from error
         source.pending = inflater.unused_data if inflater.eof else inflater.unconsumed_tail

@@ -131,7 +131,7 @@ def decode(serialized: pa.Array, *, schema: Any = None) -> pa.RecordBatch:
 
     decoder = ExamplesToRecordBatchDecoder(schema.SerializeToString() if schema is not None else None)
     try:
-        return decoder.DecodeBatch(serialized.cast(pa.binary()))
+        return decoder.DecodeBatch(serialized.cast(pa.binary()).to_pylist())
     except (RuntimeError, ValueError) as error:
         raise SchemaError(f"the bytes are not serialized Examples, or do not fit the schema: {error}") from error
 
@@ -239,14 +239,19 @@ def _unnest(array: pa.Array) -> tuple[np.ndarray, pa.Array]:
         size = kind.list_size
         values = array.values.slice(array.offset * size, len(array) * size)
         return np.arange(len(array) + 1, dtype=np.int64) * size, values
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-        array = array.cast(pa.large_list(kind.value_type))
+    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):  # in any order, and overlapping
+        return np.concatenate([[0], np.cumsum(_lengths(array))]).astype(np.int64), array.flatten()
     if len(array) == 0:
         return np.zeros(1, dtype=np.int64), array.values.slice(0, 0)
     width = np.int64 if pa.types.is_large_list(array.type) else np.int32
     offsets = np.frombuffer(array.buffers()[1], dtype=width)[array.offset : array.offset + len(array) + 1]
     first = int(offsets[0])
     return offsets.astype(np.int64) - first, array.values.slice(first, int(offsets[-1]) - first)
+
+
+def _lengths(lists: pa.Array) -> np.ndarray:
+    """Of each list; a null has length 0, as in ``flatten``."""
+    return np.asarray(pc.list_value_length(lists).fill_null(0))
 
 
 def _store(leaf: pa.Array, column: pa.Array, name: str) -> pa.Array:
@@ -278,10 +283,8 @@ def _refuse(column: pa.Array, name: str, is_bad: Callable[[pa.Array], pa.Array],
     """Raises SchemaError for the first bad value, if there is one: what stands under a null list does not count."""
     rows, values = np.arange(len(column)), column
     while _is_list(values.type):
-        if pa.types.is_list_view(values.type) or pa.types.is_large_list_view(values.type):
-            values = values.cast(pa.large_list(values.type.value_type))
-        rows = rows[pc.list_parent_indices(values).to_numpy()]
-        values = pc.list_flatten(values)
+        rows = np.repeat(rows, _lengths(values))
+        values = values.flatten()
         if is_bad is pc.is_null and values.null_count:
             break
     if pa.types.is_dictionary(values.type):

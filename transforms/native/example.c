@@ -292,7 +292,7 @@ EXPORT int64_t example_bound(const column *columns, int64_t n, int64_t rows) {
     if (c->lists) {
       bound += content_size(c, c->lists[0], c->lists[lists]);
     } else if (c->kind >= BINARY32) {
-      int64_t size = binary_start(c, lists) - binary_start(c, 0);
+      int64_t size = lists ? binary_start(c, lists) - binary_start(c, 0) : 0; /* no values may mean no offsets */
       bound += size + (c->steps ? FIELD * lists : 0);
       if (!c->steps && limit >= 0 && size / (limit + 1) < rows) entries = size / (limit + 1);
     } else {
