@@ -61,11 +61,13 @@ class RawBatch:
     """Rows of one file as the source holds them, before any schema.
 
     ``rows`` gives each row's ordinal in its file, from 0 and without a header (int64), for error messages.
+    ``typed``: the source's columns have types; otherwise they are text, whose values say what they are (CSV).
     """
 
     data: pa.RecordBatch
     path: str
     rows: np.ndarray
+    typed: bool = True
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ It is a TensorFlow Metadata ``Schema`` that TensorFlow Transform and Data Valida
   required, ``shape``         ``presence.min_fraction`` 1 and ``shape``: read as ``FixedLenFeature``
   optional, fixed length      ``value_count`` with ``min`` = ``max``: read as ``VarLenFeature``
   any number of values        neither: read as ``VarLenFeature``
-  a default value             ``tensor_representation_group``, ``dense_tensor.default_value``: missing values become it
-  a ragged feature            ``tensor_representation_group``, ``ragged_tensor`` with one ``row_length`` partition, which
-                              names the INT feature that holds the lengths of the inner lists
+  a default value             ``tensor_representation_group``, ``dense_tensor.default_value``: it fills what is missing
+  a ragged feature            ``tensor_representation_group``, ``ragged_tensor`` with one ``row_length`` partition: the
+                              INT feature that holds the lengths of the inner lists
   a time                      ``time_domain.integer_format``: epoch in that unit, UTC
   a field of a struct         the annotation tag ``source: ["a", "b"]``; without one, the column of the feature's name
   64-bit floats               the annotation tag ``float64``: type BYTES, each value 8 bytes, little-endian, for
@@ -21,7 +21,7 @@ Source: https://github.com/tensorflow/metadata/blob/master/tensorflow_metadata/p
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -67,7 +67,7 @@ class Feature:
 
     ``source``: the column, and the struct fields below it, that the values come from.
     ``shape``: ``()`` exactly one value, ``(n, …)`` a fixed number of values in C order, ``None`` any number.
-    ``ragged``: the values of a list of lists, flattened; the feature that ``row_lengths_of`` this one holds the lengths.
+    ``ragged``: the values of a list of lists, flattened; the lengths are the feature whose ``row_lengths_of`` names it.
     ``other``: what else the schema says of the feature, as text.
     """
 
@@ -102,10 +102,10 @@ class Feature:
 
 @dataclass(frozen=True)
 class Schema:
-    """``features``: in the order of the columns of feature batches.  ``other``: what else the TFMD schema says, as text."""
+    """``features``: in the order of the columns of feature batches.  ``other``: what else the proto says, as text."""
 
     features: tuple[Feature, ...]
-    other: str = field(default="")
+    other: str = ""
 
     @classmethod
     def from_text(cls, text: str, *, path: str) -> Schema:
@@ -200,8 +200,8 @@ def _read_feature(message: schema_pb2.Feature, path: str) -> Feature:
         raise SchemaError(f'{path}: a feature has no name; write name: "<the column\'s name>"')
     if message.type not in _KINDS:
         raise SchemaError(
-            f"{path}: feature {name!r} has type {schema_pb2.FeatureType.Name(message.type)}; features are INT, FLOAT or "
-            "BYTES: declare each field of a struct as a feature of its own"
+            f"{path}: feature {name!r} has type {schema_pb2.FeatureType.Name(message.type)}; features are INT, FLOAT "
+            "or BYTES: declare each field of a struct as a feature of its own"
         )
     rest = schema_pb2.Feature()
     rest.CopyFrom(message)
@@ -236,7 +236,8 @@ def _read_feature(message: schema_pb2.Feature, path: str) -> Feature:
 
 def _read_tags(message: schema_pb2.Feature, path: str) -> tuple[tuple[str, ...], bool]:
     """The source and whether 64-bit floats are kept; takes these tags out of the message."""
-    source, kept = (message.name,), []
+    source: tuple[str, ...] = (message.name,)
+    kept = []
     for tag in message.annotation.tag:
         if tag.startswith(_SOURCE_TAG):
             source = _read_source(tag, message.name, path)
@@ -257,8 +258,8 @@ def _read_source(tag: str, name: str, path: str) -> tuple[str, ...]:
         steps = None
     if not isinstance(steps, list) or not steps or not all(isinstance(step, str) and step for step in steps):
         raise SchemaError(
-            f"{path}: feature {name!r} has the tag {shorten(tag)}; write source: and the names of the column and of the "
-            'fields below it as a JSON list, such as source: ["user", "age"]'
+            f"{path}: feature {name!r} has the tag {shorten(tag)}; write source: and the names of the column and of "
+            'the fields below it as a JSON list, such as source: ["user", "age"]'
         )
     return tuple(steps)
 
@@ -269,8 +270,8 @@ def _read_shape(message: schema_pb2.Feature, required: bool, path: str) -> tuple
         shape = tuple(dim.size for dim in message.shape.dim)
         if not required:
             raise SchemaError(
-                f"{path}: feature {message.name!r} has a shape, but may be missing; set presence {{min_fraction: 1}}, or "
-                "value_count in place of shape"
+                f"{path}: feature {message.name!r} has a shape, but may be missing; set presence {{min_fraction: 1}}, "
+                "or value_count in place of shape"
             )
         if any(size < 1 for size in shape):
             raise SchemaError(f"{path}: feature {message.name!r} has a dimension without a size; give each a size")

@@ -199,3 +199,28 @@ EXPORT int64_t text_to_int64(const int32_t *offsets, const uint8_t *data, const 
   }
   return found;
 }
+
+/* Copies JSON text with each number between quotes, so that a parser keeps it as it is written.  `out` has room for
+ * three times `n`.  Returns the length of the copy. */
+EXPORT int64_t json_quote_numbers(const uint8_t *in, int64_t n, uint8_t *out) {
+  uint8_t *p = out;
+  int64_t i = 0;
+  while (i < n) {
+    if (in[i] == '"') {
+      do {
+        int escape = in[i] == '\\' && i + 1 < n;
+        *p++ = in[i++];
+        if (escape) *p++ = in[i++];
+      } while (i < n && in[i] != '"');
+      if (i < n) *p++ = in[i++];
+    } else if (in[i] == '-' || is_digit(in[i])) {
+      *p++ = '"';
+      while (i < n && (is_digit(in[i]) || in[i] == '-' || in[i] == '+' || in[i] == '.' || (in[i] | 0x20) == 'e'))
+        *p++ = in[i++];
+      *p++ = '"';
+    } else {
+      *p++ = in[i++];
+    }
+  }
+  return p - out;
+}

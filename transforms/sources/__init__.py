@@ -1,0 +1,52 @@
+"""Where rows come from: one module a format, each a class that cuts files into partitions and reads them as batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from transforms.partition import BadRow, Partition, RawBatch
+from transforms.sources.csv import CsvSource
+from transforms.sources.jsonl import JsonlSource
+from transforms.sources.parquet import ParquetSource
+
+
+class Source(Protocol):
+    """Reads files of one format.  Paths are files, in the order in which their rows count."""
+
+    def partitions(self, paths: Sequence[str], *, target_bytes: int) -> list[Partition]:
+        """The files cut where that is safe, into partitions of about ``target_bytes`` of stored bytes.
+
+        Small neighbours go together.  A function of the files' content, names and order alone.  Reads every byte once,
+        for the fingerprints.  Raises SourceError, which names the file.
+        """
+        ...
+
+    def read(
+        self,
+        partition: Partition,
+        *,
+        columns: frozenset[str] | None = None,
+        declared: Mapping[str, str] | None = None,
+        on_bad_row: Callable[[BadRow], None],
+    ) -> Iterator[RawBatch]:
+        """The partition's rows in order, in batches of bounded size, with those of ``columns`` (None: all) it has.
+
+        ``declared`` maps dotted column names to the kinds (``int``, ``float``, ``bytes``) of a schema, where there is
+        one: a format whose text says less than its types keeps the text of what is declared ``bytes``.  A row that
+        makes no sense goes to ``on_bad_row`` and is in no batch.  Raises SourceError when a file cannot be read, or is
+        no longer what the partition was made of.
+        """
+        ...
+
+
+_SOURCES: dict[str, Callable[..., Source]] = {"csv": CsvSource, "parquet": ParquetSource, "jsonl": JsonlSource}
+
+
+def open_source(format: str, options: Mapping[str, Any]) -> Source:
+    """The source for ``csv``, ``parquet`` or ``jsonl`` files.
+
+    Options of ``csv``: ``delimiter`` (one character), ``null_values`` (cells that stand for a missing value, besides
+    the empty one), ``columns`` (names, where the files have no header).  The others have none.
+    """
+    return _SOURCES[format](**options)

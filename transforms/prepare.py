@@ -1,0 +1,179 @@
+"""Raw batches into feature batches, by the schema: columns by name, values by kind, and bad rows by their reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.convert import Mismatch, convert
+from transforms.errors import SchemaError, shorten
+from transforms.partition import BadRow, RawBatch
+from transforms.schema import ARROW_TYPES, Feature, Schema
+from transforms.sources.nested import find, is_list
+
+_MISSING = "missing value in a required column; make it optional in the schema, or give it a default value"
+_NULL_INSIDE = "a null inside the list; leave it out of the list, or make the list null"
+
+
+class Preparer:
+    """Makes feature batches (see ``Schema.arrow_schema``) of raw batches, wherever their columns stand in the file."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._features = schema.features
+        self._arrow_schema = schema.arrow_schema()
+
+    def prepare(self, raw: RawBatch, *, on_bad_row: Callable[[BadRow], None]) -> tuple[pa.RecordBatch, np.ndarray]:
+        """The feature batch of the good rows, and their positions in ``raw`` (int64, ascending).
+
+        A row is bad when a value of it cannot be what the schema says: each bad row goes to ``on_bad_row`` once, in
+        order, with the first such column.  Columns that the schema does not name are left alone.  Raises SchemaError,
+        which names the file and the column, when a required column is not there, or a whole column is of a type that
+        has no way to the feature's kind.
+        """
+        rejected = _Rejected(raw)
+        columns = [self._column(feature, raw, rejected) for feature in self._features]
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._arrow_schema)
+        if not rejected.rows:
+            return batch, np.arange(raw.data.num_rows, dtype=np.int64)
+        good = np.ones(raw.data.num_rows, bool)
+        for position in sorted(rejected.rows):
+            on_bad_row(rejected.rows[position])
+            good[position] = False
+        return batch.filter(pa.array(good)), np.flatnonzero(good)
+
+    def _column(self, feature: Feature, raw: RawBatch, rejected: _Rejected) -> pa.Array:
+        column = find(raw.data, feature.source)
+        if column is None:
+            if feature.required and feature.default is None:
+                raise SchemaError(
+                    f"{raw.path}: has no column {'.'.join(feature.source)!r}, which the schema requires; it has "
+                    f"{shorten(', '.join(raw.data.schema.names), 200)}; make it optional in the schema, or leave the "
+                    "file out"
+                )
+            column = pa.nulls(raw.data.num_rows)
+        try:
+            prepared = _scalars(column, feature, rejected) if feature.shape == () else _lists(column, feature, rejected)
+        except Mismatch as error:
+            raise SchemaError(f"{raw.path}: column {'.'.join(feature.source)!r} {error}") from error
+        if feature.default is not None:
+            prepared = _fill(prepared, feature)
+        elif feature.required and prepared.null_count:
+            rejected.add(prepared.is_null().to_numpy(zero_copy_only=False), feature, _MISSING)
+        return prepared
+
+
+class _Rejected:
+    """The bad rows of a batch by position, each with the first reason that was found."""
+
+    def __init__(self, raw: RawBatch) -> None:
+        self._raw = raw
+        self.rows: dict[int, BadRow] = {}
+
+    def add(
+        self,
+        bad: np.ndarray,
+        feature: Feature,
+        reason: str,
+        values: pa.Array | None = None,
+        of: np.ndarray | None = None,
+    ) -> None:
+        """Rejects rows: ``bad`` (bool) is by row or, where ``of`` maps values to their rows, by value."""
+        for index in np.flatnonzero(bad):
+            position = int(index if of is None else of[index])
+            value = None if values is None else shorten(values[int(index)].as_py())
+            if position not in self.rows:
+                row, column = int(self._raw.rows[position]), ".".join(feature.source)
+                self.rows[position] = BadRow(self._raw.path, row, column, value, reason)
+
+
+def _scalars(column: pa.Array, feature: Feature, rejected: _Rejected) -> pa.Array:
+    if is_list(column.type):
+        column = _only_values(column, feature, rejected)
+    converted = convert(column, feature)
+    if converted.bad is not None:
+        rejected.add(converted.bad, feature, converted.reason, column)
+    return converted.values
+
+
+def _only_values(column: pa.Array, feature: Feature, rejected: _Rejected) -> pa.Array:
+    """The one value of each list; an empty list is a missing value."""
+    lengths = _lengths(column)
+    if (lengths > 1).any():
+        rejected.add(
+            lengths > 1, feature, "a list of several values, and the feature has one; declare it without shape"
+        )
+    values = column.flatten()
+    starts = np.cumsum(lengths) - lengths
+    taken = values.take(pa.array(starts, mask=lengths == 0))
+    if values.null_count:
+        rejected.add((lengths > 0) & taken.is_null().to_numpy(zero_copy_only=False), feature, _NULL_INSIDE)
+    return taken
+
+
+def _lists(column: pa.Array, feature: Feature, rejected: _Rejected) -> pa.Array:
+    """A list of values a row; null where the row has no list."""
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), feature.arrow_type)
+    missing = column.is_null().to_numpy(zero_copy_only=False)
+    lengths, values = _lengths(column), column.flatten() if is_list(column.type) else column.drop_null()
+    rows = None
+    while is_list(values.type) or feature.row_lengths_of:
+        if not is_list(values.type) and not pa.types.is_null(values.type):
+            raise Mismatch(f"holds {column.type} values, which are no lists of lists, and the feature is ragged")
+        if values.null_count:
+            rows = np.repeat(np.arange(len(lengths)), lengths)
+            rejected.add(values.is_null().to_numpy(zero_copy_only=False), feature, _NULL_INSIDE, of=rows)
+        inner = _lengths(values)
+        if feature.row_lengths_of:
+            return _as_lists(pa.array(inner), lengths, missing)
+        if not (feature.ragged or feature.num_values):
+            raise Mismatch(f"holds {column.type} values; declare it with a ragged_tensor representation")
+        ends = np.concatenate([[0], np.cumsum(inner)])[np.concatenate([[0], np.cumsum(lengths)])]
+        lengths, values = np.diff(ends), values.flatten()
+    converted = convert(values, feature)
+    if values.null_count or converted.bad is not None:
+        rows = np.repeat(np.arange(len(lengths)), lengths)
+        if values.null_count:
+            rejected.add(values.is_null().to_numpy(zero_copy_only=False), feature, _NULL_INSIDE, of=rows)
+        if converted.bad is not None:
+            rejected.add(converted.bad, feature, converted.reason, values, rows)
+    _check_lengths(lengths, missing, feature, rejected)
+    return _as_lists(converted.values, lengths, missing)
+
+
+def _check_lengths(lengths: np.ndarray, missing: np.ndarray, feature: Feature, rejected: _Rejected) -> None:
+    wanted = feature.num_values
+    if wanted is None:
+        return
+    accepted = missing if feature.required and feature.default is None else lengths == 0
+    wrong = (lengths != wanted) & ~accepted
+    if wrong.any():
+        reason = f"the number of values is not {wanted}, as the schema says"
+        rejected.add(wrong, feature, reason, pa.array(lengths))
+
+
+def _lengths(column: pa.Array) -> np.ndarray:
+    """How many values each row has (int64)."""
+    if not is_list(column.type):
+        return column.is_valid().to_numpy(zero_copy_only=False).astype(np.int64)
+    lengths: np.ndarray = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    return lengths.astype(np.int64)
+
+
+def _as_lists(values: pa.Array, lengths: np.ndarray, missing: np.ndarray) -> pa.Array:
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    mask = pa.array(missing) if missing.any() else None
+    return pa.ListArray.from_arrays(pa.array(offsets), values, type=pa.list_(values.type), mask=mask)
+
+
+def _fill(column: pa.Array, feature: Feature) -> pa.Array:
+    """The default value in place of what is missing, as many times as the feature has values."""
+    if feature.shape == ():
+        return column.fill_null(pa.scalar(feature.default, ARROW_TYPES[feature.kind]))
+    empty = pc.equal(column.value_lengths().fill_null(0), 0)
+    default = pa.scalar([feature.default] * (feature.num_values or 0), column.type)
+    return pc.if_else(empty, default, column)

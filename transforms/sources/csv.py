@@ -1,0 +1,302 @@
+"""CSV files.  Every cell stays the text that it is: types are a matter of the schema.
+
+Only an unquoted cell can be missing: one that is empty, or that ``null_values`` names.  Quotes, line ends (LF, CRLF,
+CR) and blank lines are those of Python's ``csv`` module; a quoted cell may hold line ends and delimiters, and files are
+cut at the ends of records only.
+"""
+
+from __future__ import annotations
+
+import csv
+import ctypes
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+from pyarrow import csv as arrow_csv
+
+from transforms.errors import SourceError, shorten
+from transforms.fingerprint import CHUNK_BYTES
+from transforms.native import Int64, Pointer, kernel
+from transforms.partition import BadRow, FileSlice, Partition, RawBatch
+from transforms.sources.compressed import TextStream, compression_of
+from transforms.sources.slices import group, open_file, warn_empty, whole_file
+
+MAX_ROWS = 16_384  # of a batch
+
+_MAX_BYTES = (1 << 31) - (1 << 20)  # Arrow's parser counts in 32 bits
+_NO_LIMIT = (1 << 63) - 1
+_QUOTED = 3  # the state of csv_scan inside a quoted cell
+_BOM = b"\xef\xbb\xbf"
+_scan = kernel("csv_scan", [Pointer, Int64, ctypes.c_uint8, Int64, Int64, Pointer, Pointer], Int64)
+
+
+@dataclass(frozen=True)
+class Header:
+    """``names``: of the columns, in order.  ``content``: the bytes of the file before the first row."""
+
+    names: tuple[str, ...]
+    content: bytes
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Whole records; ``unclosed``: what follows them, when the text ends inside a quoted cell."""
+
+    text: memoryview
+    rows: int
+    unclosed: memoryview
+
+
+class CsvSource:
+    """See ``sources.Source``.  Slices of plain files count bytes; a packed file is one slice."""
+
+    def __init__(
+        self, *, delimiter: str = ",", null_values: Sequence[str] = (), columns: Sequence[str] | None = None
+    ) -> None:
+        self._delimiter = delimiter
+        self._null_values = ["", *(value for value in null_values if value)]
+        self._columns = tuple(columns) if columns is not None else None
+
+    def partitions(self, paths: Sequence[str], *, target_bytes: int) -> list[Partition]:
+        slices = (piece for path in paths for piece in self._slices(path, target_bytes))
+        return group(slices, target_bytes=target_bytes)
+
+    def read(
+        self,
+        partition: Partition,
+        *,
+        columns: frozenset[str] | None = None,
+        declared: Mapping[str, str] | None = None,
+        on_bad_row: Callable[[BadRow], None],
+    ) -> Iterator[RawBatch]:
+        for piece in partition.slices:
+            yield from self._read_slice(piece, columns, on_bad_row)
+
+    def _slices(self, path: str, target_bytes: int) -> Iterator[FileSlice]:
+        if compression_of(path):
+            yield whole_file(path)
+            return
+        with open_file(path) as file:
+            header, _ = self._begin(file.read, path)
+            if header is None:
+                warn_empty(path)
+                return
+            yield from self._cut(path, file, header, target_bytes)
+
+    def _cut(self, path: str, file: io.FileIO, header: Header, target_bytes: int) -> Iterator[FileSlice]:
+        start = position = file.seek(len(header.content))
+        hashed, first_row, rows, state = xxhash.xxh3_128(header.content), 0, 0, 0
+        while chunk := file.read(CHUNK_BYTES):
+            rest = memoryview(chunk)
+            while rest:
+                stop_at = max(start + target_bytes - position, 1)
+                end, count, state = scan(rest, self._delimiter, state=state, stop_at=stop_at)
+                used = end if end >= stop_at else len(rest)
+                hashed.update(rest[:used])
+                rest, position, rows = rest[used:], position + used, rows + count
+                if end >= stop_at:
+                    yield FileSlice(path, start, position, position - start, first_row, hashed.hexdigest())
+                    start, first_row, rows = position, first_row + rows, 0
+                    hashed = xxhash.xxh3_128(header.content)
+        if position > start or first_row == 0:
+            yield FileSlice(path, start, position, position - start, first_row, hashed.hexdigest())
+
+    def _begin(self, read: Callable[[int], bytes], path: str) -> tuple[Header | None, Iterator[_Chunk]]:
+        """The header (None: there is no text but blank lines) and what follows it."""
+        head = read(len(_BOM))
+        if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            raise _not_utf8(path, "it begins like UTF-16", "UTF-16")
+        bom = head if head == _BOM else b""
+        chunks = _chunks(read, head[len(bom) :], self._delimiter, header=self._columns is None)
+        if self._columns is not None:
+            return Header(self._columns, bom), chunks
+        first = next(chunks, None)
+        if first is None or not first.rows:
+            return None, chunks
+        record = bytes(first.text)
+        return Header(self._parse_names(path, record), bom + record), chunks
+
+    def _parse_names(self, path: str, record: bytes) -> tuple[str, ...]:
+        try:
+            text = record.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise _not_utf8(path, f"the header holds {shorten(record[error.start : error.end])}", "LATIN1") from error
+        names = next(row for row in csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter) if row)
+        for i, name in enumerate(names):
+            if name and name in names[:i]:
+                raise SourceError(
+                    f"{path}: the header names {shorten(name)} twice, as columns {names.index(name) + 1} and {i + 1}; "
+                    "rename one of them"
+                )
+        return tuple(names)
+
+    def _read_slice(
+        self, piece: FileSlice, columns: frozenset[str] | None, on_bad_row: Callable[[BadRow], None]
+    ) -> Iterator[RawBatch]:
+        with TextStream(piece) as stream:
+            if stream.compression:
+                header, chunks = self._begin(stream.read, piece.path)
+            else:
+                header = self._plain_header(piece.path)
+                stream.seed(header.content if header else b"")
+                chunks = _chunks(stream.read, b"", self._delimiter, header=False)
+            if header is None:
+                warn_empty(piece.path)
+                return
+            parser = _Parser(piece.path, header.names, columns, self._delimiter, self._null_values, on_bad_row)
+            row = piece.first_row
+            if row == 0:
+                yield parser.empty()  # the columns are known even when there are no rows
+            for chunk in chunks:
+                if chunk.rows:
+                    yield parser.parse(chunk, row)
+                row += chunk.rows
+                if chunk.unclosed:
+                    text = shorten(bytes(chunk.unclosed[:200]).decode("utf-8", "replace"))
+                    on_bad_row(BadRow(piece.path, row, None, text, "a quote begins a cell and is never closed"))
+
+    def _plain_header(self, path: str) -> Header | None:
+        with open_file(path) as file:
+            return self._begin(file.read, path)[0]
+
+
+class _Parser:
+    """Whole records of one file into batches."""
+
+    def __init__(
+        self,
+        path: str,
+        names: Sequence[str],
+        columns: frozenset[str] | None,
+        delimiter: str,
+        null_values: list[str],
+        on_bad_row: Callable[[BadRow], None],
+    ) -> None:
+        self._path = path
+        self._on_bad_row = on_bad_row
+        self._delimiter = delimiter
+        self._null_values = null_values
+        # Columns go by their number until the end: the parser need not like their names.
+        self._all = [str(i) for i in range(len(names))]
+        self._kept = [i for i, name in enumerate(names) if name and (columns is None or name in columns)]
+        self._names = [names[i] for i in self._kept]
+
+    def empty(self) -> RawBatch:
+        data = pa.RecordBatch.from_pydict({name: pa.array([], pa.string()) for name in self._names})
+        return RawBatch(data, self._path, np.zeros(0, np.int64), typed=False)
+
+    def parse(self, chunk: _Chunk, first_row: int) -> RawBatch:
+        """The chunk's rows, but those with a wrong number of cells."""
+        if len(chunk.text) > _MAX_BYTES:
+            raise SourceError(
+                f"{self._path}, row {first_row + 1}: the record is longer than 2 GiB; see whether a quote is missing"
+            )
+        bad: list[int] = []
+
+        def reject(row: arrow_csv.InvalidRow) -> str:
+            bad.append(row.number - 1)
+            reason = f"has {row.actual_columns} cells, and the header names {row.expected_columns}"
+            self._on_bad_row(BadRow(self._path, first_row + row.number - 1, None, shorten(row.text), reason))
+            return "skip"
+
+        try:
+            table = self._table(chunk.text, pa.string(), reject)
+        except pa.ArrowInvalid as error:
+            raise self._explained(chunk.text, first_row, error) from error
+        rows = np.arange(first_row, first_row + chunk.rows, dtype=np.int64)
+        data = table.combine_chunks().to_batches()[0] if table.num_rows else self.empty().data
+        return RawBatch(data, self._path, np.delete(rows, bad) if bad else rows, typed=False)
+
+    def _table(self, text: memoryview, kind: pa.DataType, reject: Callable[[arrow_csv.InvalidRow], str]) -> pa.Table:
+        # Arrow takes a byte order mark off every piece that it parses; only the file's first bytes can be one.
+        guarded = b"\n" + bytes(text) if text[: len(_BOM)] == _BOM else text
+        kept = [self._all[i] for i in self._kept] or self._all[:1]  # none at all would mean all
+        table = arrow_csv.read_csv(
+            pa.BufferReader(guarded),
+            read_options=arrow_csv.ReadOptions(
+                column_names=self._all, use_threads=False, block_size=len(guarded) + 1, encoding="utf8"
+            ),
+            parse_options=arrow_csv.ParseOptions(
+                delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=reject
+            ),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(self._all, kind),
+                include_columns=kept,
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+                null_values=self._null_values,
+            ),
+        )
+        return table.rename_columns(self._names) if self._names else table
+
+    def _explained(self, text: memoryview, first_row: int, error: Exception) -> SourceError:
+        """The first cell that is not UTF-8."""
+        bad: set[int] = set()
+
+        def skip(row: arrow_csv.InvalidRow) -> str:
+            bad.add(row.number - 1)
+            return "skip"
+
+        table = self._table(text, pa.binary(), skip)
+        good = [row for row in range(table.num_rows + len(bad)) if row not in bad]
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            for row, value in zip(good, column, strict=True):
+                try:
+                    (value.as_py() or b"").decode("utf-8")
+                except UnicodeDecodeError:
+                    where = f"row {first_row + row + 1}, column {name!r} holds {shorten(value.as_py())}"
+                    return _not_utf8(self._path, where, "LATIN1")
+        return SourceError(f"{self._path}, in the rows from {first_row + 1} on: cannot be read as CSV: {error}")
+
+
+def _chunks(read: Callable[[int], bytes], buffer: bytes, delimiter: str, *, header: bool) -> Iterator[_Chunk]:
+    """The records of a text in chunks of about CHUNK_BYTES and at most MAX_ROWS; the header is the first, alone."""
+    size, max_rows, end_of_text = CHUNK_BYTES, 1 if header else MAX_ROWS, False
+    while not end_of_text:
+        block = read(size)
+        end_of_text = not block
+        buffer += block
+        rest = memoryview(buffer)
+        while rest:
+            end, rows, state = scan(rest, delimiter, max_rows=max_rows)
+            stopped = rows == max_rows
+            if end_of_text and not stopped:
+                unclosed = state == _QUOTED
+                end, rows = (end, rows) if unclosed else (len(rest), rows + (state != 0))
+                yield _Chunk(rest[:end], rows, rest[end:])
+                break
+            if not rows:
+                size = max(size, len(buffer))  # a record longer than that: each try takes twice as much
+                break
+            yield _Chunk(rest[:end], rows, rest[:0])
+            rest = rest[end:]
+            if not stopped:
+                break
+            max_rows = MAX_ROWS
+        buffer = bytes(rest)
+
+
+def scan(
+    text: memoryview, delimiter: str, *, state: int = 0, stop_at: int = _NO_LIMIT, max_rows: int = _NO_LIMIT
+) -> tuple[int, int, int]:
+    """Where the last whole record of ``text`` ends, how many records end, and the state of the scan after it.
+
+    Stops with the first record that ends at or after ``stop_at``, or with record ``max_rows``.  A line end that is not
+    there yet (the LF of a CRLF) is a blank line of what follows.
+    """
+    at = ctypes.c_int64(state)
+    rows = ctypes.c_int64(0)
+    address = np.frombuffer(text, np.uint8).ctypes.data
+    end = _scan(address, len(text), ord(delimiter), stop_at, max_rows, ctypes.byref(at), ctypes.byref(rows))
+    return end, rows.value, at.value
+
+
+def _not_utf8(path: str, what: str, encoding: str) -> SourceError:
+    return SourceError(
+        f"{path}: is not UTF-8 text: {what}; convert it, for example by `iconv -f {encoding} -t UTF-8`, if that is its "
+        "encoding"
+    )

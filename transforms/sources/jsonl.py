@@ -1,0 +1,250 @@
+"""JSON Lines: one object a line.  A row's ordinal is that of its line.
+
+Types are those of the JSON text: whole numbers are integers, other numbers doubles, and text is never a number or a
+time.  Blocks of lines are typed one by one; what the types of all rows come to is the schema's matter, so nothing
+depends on where blocks end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+from pyarrow import json as arrow_json
+
+from transforms.errors import SchemaError, shorten
+from transforms.fingerprint import CHUNK_BYTES
+from transforms.native import Int64, Pointer, kernel
+from transforms.partition import BadRow, FileSlice, Partition, RawBatch
+from transforms.sources import jsonlines
+from transforms.sources.compressed import TextStream, compression_of
+from transforms.sources.nested import is_list, leaves
+from transforms.sources.slices import group, open_file, warn_empty, whole_file
+
+MAX_ROWS = 16_384  # of a batch
+
+_BOM = b"\xef\xbb\xbf"
+_quote_numbers = kernel("json_quote_numbers", [Pointer, Int64, Pointer], Int64)
+
+
+class JsonlSource:
+    """See ``sources.Source``.  Slices of plain files count bytes; a packed file is one slice."""
+
+    def partitions(self, paths: Sequence[str], *, target_bytes: int) -> list[Partition]:
+        slices = (piece for path in paths for piece in _slices(path, target_bytes))
+        return group(slices, target_bytes=target_bytes)
+
+    def read(
+        self,
+        partition: Partition,
+        *,
+        columns: frozenset[str] | None = None,
+        declared: Mapping[str, str] | None = None,
+        on_bad_row: Callable[[BadRow], None],
+    ) -> Iterator[RawBatch]:
+        for piece in partition.slices:
+            yield from _read(piece, _Parser(piece.path, columns, declared, on_bad_row))
+
+
+def _slices(path: str, target_bytes: int) -> Iterator[FileSlice]:
+    if compression_of(path):
+        yield whole_file(path)
+        return
+    start = position = first_row = rows = 0
+    hashed = xxhash.xxh3_128()
+    with open_file(path) as file:
+        while chunk := file.read(CHUNK_BYTES):
+            rest = memoryview(chunk)
+            while rest:
+                at = len(chunk) - len(rest)
+                found = chunk.find(b"\n", at + max(start + target_bytes - position - 1, 0))
+                end = found + 1 if found >= 0 else len(chunk)
+                hashed.update(rest[: end - at])
+                rows += chunk.count(b"\n", at, end)
+                rest, position = rest[end - at :], position + end - at
+                if found >= 0:
+                    yield FileSlice(path, start, position, position - start, first_row, hashed.hexdigest())
+                    start, first_row, rows = position, first_row + rows, 0
+                    hashed = xxhash.xxh3_128()
+    if position > start:
+        yield FileSlice(path, start, position, position - start, first_row, hashed.hexdigest())
+    if position == 0:
+        warn_empty(path)
+
+
+def _read(piece: FileSlice, parser: _Parser) -> Iterator[RawBatch]:
+    row = piece.first_row
+    with TextStream(piece) as stream:
+        for lines in _blocks(stream, skip_bom=piece.start == 0):
+            count = lines.count(b"\n")
+            yield from parser.parse(lines, row)
+            row += count
+        if stream.compression and stream.num_bytes == 0:
+            warn_empty(piece.path)
+
+
+def _blocks(stream: TextStream, *, skip_bom: bool) -> Iterator[bytes]:
+    """The text in blocks of about CHUNK_BYTES, whole lines each; the last may lack its line end."""
+    left, size = b"", CHUNK_BYTES
+    while block := stream.read(size):
+        if skip_bom:
+            block, skip_bom = block.removeprefix(_BOM), False
+        end = block.rfind(b"\n") + 1
+        if end:
+            yield left + block[:end]
+            left, size = block[end:], CHUNK_BYTES
+        else:
+            left, size = left + block, size * 2
+    if left:
+        yield left
+
+
+@dataclass
+class _Parser:
+    """Lines of one file into batches.
+
+    ``times``: the columns that Arrow would take for timestamps, as the text that they are.
+    """
+
+    path: str
+    columns: frozenset[str] | None
+    declared: Mapping[str, str] | None
+    on_bad_row: Callable[[BadRow], None]
+    times: pa.Schema = pa.schema([])
+
+    def parse(self, lines: bytes, first_row: int) -> Iterator[RawBatch]:
+        rows = np.arange(first_row, first_row + lines.count(b"\n") + (not lines.endswith(b"\n")), dtype=np.int64)
+        try:
+            table = self._typed(lines)
+        except pa.ArrowInvalid as error:
+            lines, rows = self._good_lines(lines, rows)
+            table = self._typed_or_explained(lines, rows, error)
+        if table.num_rows != len(rows):
+            rows = rows[jsonlines.filled(lines)]
+        self._check_integers(table, lines, rows)
+        table = self._with_text_kept(table, lines)
+        if self.columns is not None:
+            table = table.select(
+                [name for name in table.column_names if name in self.columns] or table.column_names[:1]
+            )
+        at = 0
+        for batch in table.combine_chunks().to_batches(max_chunksize=MAX_ROWS):
+            yield RawBatch(batch, self.path, rows[at : at + batch.num_rows])
+            at += batch.num_rows
+
+    def _typed(self, lines: bytes) -> pa.Table:
+        table = _parse(lines, self.times)
+        times = [field for field in map(_times_only, table.schema) if field is not None]
+        if not times:
+            return table
+        self.times = pa.unify_schemas([self.times, pa.schema(times)])
+        return _parse(lines, self.times).select(table.column_names)
+
+    def _good_lines(self, lines: bytes, rows: np.ndarray) -> tuple[bytes, np.ndarray]:
+        """Without the lines that are no JSON objects, which are reported."""
+        split = lines.split(b"\n")
+        good = []
+        for i in range(len(rows)):
+            reason = jsonlines.fault(split[i])
+            if reason is None:
+                good.append(i)
+            else:
+                text = shorten(split[i].decode("utf-8", "replace"))
+                self.on_bad_row(BadRow(self.path, int(rows[i]), None, text, reason))
+        return b"".join(split[i] + b"\n" for i in good), rows[good]
+
+    def _typed_or_explained(self, lines: bytes, rows: np.ndarray, error: Exception) -> pa.Table:
+        """The table of lines that Arrow refused as a whole: because of bad ones, or of a column of several kinds."""
+        if not lines.strip():
+            return pa.table({})
+        try:
+            return self._typed(lines)
+        except pa.ArrowInvalid:
+            mixture = jsonlines.mixture(lines, rows)
+        if mixture is None:
+            raise SchemaError(
+                f"{self.path}, in the lines from {int(rows[0]) + 1} on: cannot be read: {error}"
+            ) from error
+        if self.columns is not None and mixture.column not in self.columns:
+            return self._typed_or_explained(jsonlines.without(lines, mixture.column), rows, error)
+        if self.declared is not None:
+            try:
+                return self._typed(_quoted(lines))
+            except pa.ArrowInvalid:
+                pass
+        raise SchemaError(f"{self.path}: {mixture}")
+
+    def _check_integers(self, table: pa.Table, lines: bytes, rows: np.ndarray) -> None:
+        """Integers beyond 64 bits have no type; where none is declared, they must not become inexact in silence."""
+        if self.declared is not None:
+            return
+        for source, leaf in _leaves(table):
+            if leaf.type == pa.float64() and pc.any(pc.greater_equal(pc.abs(leaf), 2.0**63)).as_py():
+                found = jsonlines.huge_integer(lines, rows, source)
+                if found is not None:
+                    row, value = found
+                    raise SchemaError(
+                        f"{self.path}, row {row + 1}, column {'.'.join(source)!r}: the integer {shorten(value)} does "
+                        "not fit 64 bits; give a schema that declares the column as BYTES or FLOAT"
+                    )
+
+    def _with_text_kept(self, table: pa.Table, lines: bytes) -> pa.Table:
+        """The table with numbers as their exact text in columns that are declared bytes."""
+        declared = self.declared or {}
+        wanted = {
+            source[0]
+            for source, leaf in _leaves(table)
+            if declared.get(".".join(source)) == "bytes"
+            and (pa.types.is_integer(leaf.type) or leaf.type == pa.float64())
+        }
+        if not wanted:
+            return table
+        quoted = _parse(_quoted(lines), self.times)
+        columns = [quoted[name] if name in wanted else table[name] for name in table.column_names]
+        return pa.table(columns, names=table.column_names)
+
+
+def _leaves(table: pa.Table) -> Iterator[tuple[tuple[str, ...], pa.Array]]:
+    """The plain columns of the table, lists flattened to their values."""
+    for name, column in zip(table.column_names, table.combine_chunks().columns, strict=True):
+        for source, leaf in leaves(name, column.combine_chunks()):
+            while is_list(leaf.type):
+                leaf = leaf.flatten()
+            yield source, leaf
+
+
+def _parse(lines: bytes, times: pa.Schema) -> pa.Table:
+    return arrow_json.read_json(
+        pa.BufferReader(lines),
+        read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
+        parse_options=arrow_json.ParseOptions(explicit_schema=times),
+    )
+
+
+def _times_only(field: pa.Field) -> pa.Field | None:
+    """The field with the timestamps in it as text, and nothing else; None: there are none."""
+    kind = _as_text(field.type)
+    return None if kind is None else pa.field(field.name, kind)
+
+
+def _as_text(kind: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_timestamp(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        inner = _as_text(kind.value_type)
+        return None if inner is None else pa.list_(inner)
+    if pa.types.is_struct(kind):
+        fields = [field for field in map(_times_only, kind) if field is not None]
+        return pa.struct(fields) if fields else None
+    return None
+
+
+def _quoted(lines: bytes) -> bytes:
+    """The lines with every number in quotes."""
+    source, out = np.frombuffer(lines, np.uint8), np.empty(3 * len(lines), np.uint8)
+    size = _quote_numbers(source.ctypes.data, len(source), out.ctypes.data)
+    return out[:size].tobytes()

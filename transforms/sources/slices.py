@@ -1,0 +1,100 @@
+"""What the sources share: files as streams that notice a change, and slices put together to partitions."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import xxhash
+
+from transforms.errors import SourceError
+from transforms.fingerprint import hash_bytes, read_chunks
+from transforms.partition import FileSlice, Partition
+
+log = logging.getLogger("recordmill")
+
+
+def group(slices: Iterable[FileSlice], *, target_bytes: int) -> list[Partition]:
+    """Neighbours together, as long as they have no more than ``target_bytes``."""
+    groups: list[list[FileSlice]] = []
+    size = 0
+    for piece in slices:
+        if not groups or size + piece.num_bytes > target_bytes:
+            groups.append([])
+            size = 0
+        groups[-1].append(piece)
+        size += piece.num_bytes
+    return [Partition(tuple(pieces)) for pieces in groups]
+
+
+def open_file(path: str) -> io.FileIO:
+    """The file for reading, unbuffered.  Raises SourceError, which names it."""
+    try:
+        return io.FileIO(path)
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def warn_empty(path: str) -> None:
+    log.warning("%s: the file is empty; it gives no rows", path)
+
+
+class SliceStream(io.RawIOBase):
+    """The bytes from ``start`` to ``end`` of a file, hashed as they are read."""
+
+    def __init__(self, path: str, *, start: int, end: int) -> None:
+        self._file = open_file(path)
+        self._file.seek(start)
+        self._left = end - start
+        self._hash = xxhash.xxh3_128()
+        self._path = path
+
+    def seed(self, content: bytes) -> None:
+        """Bytes of the file that the fingerprint covers besides, before its own: the header."""
+        self._hash.update(content)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")[: self._left]
+        try:
+            count = self._file.readinto(view) if view else 0
+        except OSError as error:
+            raise SourceError(f"{self._path}: cannot be read: {error.strerror or error}") from error
+        self._hash.update(view[:count])
+        self._left -= count
+        return count
+
+    def check(self, fingerprint: str) -> None:
+        """Reads what is left.  Raises SourceError when the bytes are not those that the fingerprint was made of."""
+        buffer = bytearray(1 << 20)
+        while self.readinto(buffer):
+            pass
+        if self._left or self._hash.hexdigest() != fingerprint:
+            raise changed(self._path)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def changed(path: str) -> SourceError:
+    return SourceError(f"{path}: the file changed while it was read; run the build again when it is complete")
+
+
+def file_size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def whole_file(path: str) -> FileSlice:
+    """The file as one slice that cannot be split."""
+    size = file_size(path)
+    with open_file(path) as file:
+        return FileSlice(path, 0, size, size, 0, hash_bytes(read_chunks(file)))
