@@ -38,9 +38,9 @@ def source(folder: Path, **files: str | bytes) -> None:
 
 
 def rows(folder: Path, split: str = "all") -> list[dict[str, Any]]:
-    """All rows of the latest version's split, decoded."""
+    """All rows of the latest version's split, decoded: features with one value as that value."""
     found = inspect(str(folder / "out"), rows=10**6, split=split)
-    return [dict(row) for row in found.rows[split]]
+    return [{k: v[0] if len(v) == 1 else v for k, v in row.items()} for row in found.rows[split]]
 
 
 def shards(folder: Path) -> dict[str, bytes]:
@@ -133,7 +133,9 @@ def test_bytes_do_not_depend_on_workers(tmp_path: Path, shuffle: str, monkeypatc
     for name, workers in (("one", 1), ("two", 2), ("again", 2)):
         folder = tmp_path / name
         folder.mkdir()
-        source(folder, a__csv=f"id,n,t\n{lines}", b__csv__gz=gzip.compress(b"t,id,n\nx,1,\n"), c__csv="id,n,t\n")
+        source(
+            folder, a__csv=f"id,n,t\n{lines}", b__csv__gz=gzip.compress(b"t,id,n\nx,1,\n", mtime=0), c__csv="id,n,t\n"
+        )
         run(folder, f"runner.workers={workers}", splits=SPLITS, output={"dir": "out", "shuffle": shuffle, "shards": 3})
         built.append(shards(folder))
         assert not verify(str(folder / "out")).faults
