@@ -180,8 +180,8 @@ def _shortened(found: Sequence[FilePattern]) -> list[str]:
     texts = [pattern.text for pattern in found]
     if len(texts) < 2 or len({os.path.dirname(text) for text in texts}) > 1:
         return texts
-    prefix = os.path.commonprefix(texts)
-    suffix = os.path.commonprefix([text[len(prefix) :][::-1] for text in texts])[::-1]
+    prefix = os.path.commonprefix(texts).rstrip("0123456789")  # a number is all of it or nothing
+    suffix = os.path.commonprefix([text[len(prefix) :][::-1] for text in texts])[::-1].lstrip("0123456789")
     try:
         same = set(expand(f"{prefix}*{suffix}", folder=os.getcwd()).paths) == {p for f in found for p in f.paths}
     except ValueError:

@@ -45,7 +45,7 @@ def test_features(built: str) -> None:
     assert inspect(built, version=oldest).features == (
         FeatureSummary("id", "int", "scalar", True),
         FeatureSummary("tags", "bytes", "any number", False),
-        FeatureSummary("x", "float", "any number", False),
+        FeatureSummary("x", "float", "scalar", False),
         FeatureSummary("name", "bytes", "scalar", True),
     )
 
