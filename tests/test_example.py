@@ -19,7 +19,6 @@ from transforms.errors import SchemaError
 from transforms.example import Encoder, decode
 from transforms.tfrecord import Records, scan
 
-
 # tensorflow/core/example/{example,feature}.proto: message -> its fields in the order of their numbers.  Made here to
 # spare the import of TensorFlow.
 PROTOS = {
@@ -101,6 +100,17 @@ def payloads(records: Records) -> list[bytes]:
 def encode(**columns: pa.Array) -> list[bytes]:
     batch = pa.record_batch(columns)
     return payloads(Encoder(batch.schema).encode(batch))
+
+
+def encode_between_guards(encoder: Encoder, batch: pa.RecordBatch) -> list[bytes]:
+    """Encodes twice; the second time into memory that shows whether more was written than was asked for."""
+    first = encoder.encode(batch)
+    room = first.data.base.nbytes
+    out = np.full(room + 1000, 0xAA, dtype=np.uint8)
+    again = encoder.encode(batch, out=out)
+    assert again.data.tobytes() == first.data.tobytes()
+    assert (out[room:] == 0xAA).all()
+    return payloads(again)
 
 
 # Every kind of value: its list in a Feature, what Python holds, and what the Feature holds of it.
@@ -190,10 +200,12 @@ def batches(draw: st.DrawFn) -> tuple[pa.RecordBatch, list[bytes]]:
 @given(batches())
 def test_byte_for_byte_what_protobuf_writes(case: tuple[pa.RecordBatch, list[bytes]]) -> None:
     batch, expected = case
-    encoder = Encoder(batch.schema)
-    assert payloads(encoder.encode(batch)) == expected
-    out = np.full(100_000, 0xAA, dtype=np.uint8)
-    assert payloads(encoder.encode(batch, out=out)) == expected
+    assert encode_between_guards(Encoder(batch.schema), batch) == expected
+
+
+def test_copies_in_whole_words_stay_inside_the_memory() -> None:
+    batch = pa.record_batch({"x": pa.array(["a", "b" * 60])}).slice(0, 1)
+    assert encode_between_guards(Encoder(batch.schema), batch) == [example([("x", feature("bytes_list", [b"a"]))])]
 
 
 def steps(lists: list[Any]) -> Any:
@@ -229,9 +241,8 @@ def test_sequences_byte_for_byte(data: st.DataObject, kind: Any, extra: int) -> 
         )
         expected.append(field(0x0A, features([("id", feature("int64_list", [i]))])) + field(0x12, entries))
     encoder = Encoder(batch.schema, sequence=frozenset({"frames", "labels"}))
-    found = payloads(encoder.encode(batch))
-    assert found == expected
-    for message in found:
+    assert encode_between_guards(encoder, batch) == expected
+    for message in expected:
         messages()["SequenceExample"].FromString(message)
 
 

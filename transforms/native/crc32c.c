@@ -48,7 +48,7 @@ static uint32_t update_by_table(uint32_t state, const uint8_t *p, int64_t n) {
 #include <cpuid.h>
 #include <immintrin.h>
 
-#define HARDWARE __attribute__((target("sse4.2,pclmul")))
+#define HARDWARE __attribute__((target("sse4.2,crc32,pclmul")))
 #define LEAST_WORDS 8       /* in a stream, for joining to pay */
 #define PRODUCT_EXPONENT 33 /* what `join` multiplies by besides: x from the reflected product, x^32 from the CRC */
 
