@@ -158,9 +158,9 @@ def _check_lengths(lengths: np.ndarray, missing: np.ndarray, feature: Feature, r
 def _lengths(column: pa.Array) -> np.ndarray:
     """How many values each row has (int64)."""
     if not is_list(column.type):
-        return column.is_valid().to_numpy(zero_copy_only=False).astype(np.int64)
-    lengths: np.ndarray = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-    return lengths.astype(np.int64)
+        return np.array(column.is_valid().to_numpy(zero_copy_only=False), np.int64)
+    lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    return np.array(lengths, np.int64)
 
 
 def _as_lists(values: pa.Array, lengths: np.ndarray, missing: np.ndarray) -> pa.Array:

@@ -7,6 +7,7 @@ depends on where blocks end.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 import xxhash
 from pyarrow import json as arrow_json
 
-from transforms.errors import SchemaError, shorten
+from transforms.errors import SchemaError, SourceError, shorten
 from transforms.fingerprint import CHUNK_BYTES
 from transforms.native import Int64, Pointer, kernel
 from transforms.partition import BadRow, FileSlice, Partition, RawBatch
@@ -120,9 +121,9 @@ class _Parser:
         rows = np.arange(first_row, first_row + lines.count(b"\n") + (not lines.endswith(b"\n")), dtype=np.int64)
         try:
             table = self._typed(lines)
-        except pa.ArrowInvalid as error:
+        except pa.ArrowInvalid:
             lines, rows = self._good_lines(lines, rows)
-            table = self._typed_or_explained(lines, rows, error)
+            table, lines, rows = self._repaired(lines, rows)
         if table.num_rows != len(rows):
             rows = rows[jsonlines.filled(lines)]
         self._check_integers(table, lines, rows)
@@ -152,31 +153,42 @@ class _Parser:
             reason = jsonlines.fault(split[i])
             if reason is None:
                 good.append(i)
-            else:
+            elif reason:
                 text = shorten(split[i].decode("utf-8", "replace"))
                 self.on_bad_row(BadRow(self.path, int(rows[i]), None, text, reason))
         return b"".join(split[i] + b"\n" for i in good), rows[good]
 
-    def _typed_or_explained(self, lines: bytes, rows: np.ndarray, error: Exception) -> pa.Table:
-        """The table of lines that Arrow refused as a whole: because of bad ones, or of a column of several kinds."""
-        if not lines.strip():
-            return pa.table({})
+    def _repaired(self, lines: bytes, rows: np.ndarray) -> tuple[pa.Table, bytes, np.ndarray]:
+        """The table of lines that Arrow refused, or read wrongly, as a whole; and the lines and rows in it."""
+        if not lines:
+            return pa.table({}), lines, rows
         try:
-            return self._typed(lines)
-        except pa.ArrowInvalid:
+            return self._typed(lines), lines, rows
+        except pa.ArrowInvalid as error:
             mixture = jsonlines.mixture(lines, rows)
+            nulls = jsonlines.nulls_in_lists(lines)
+            column = mixture.source[0] if mixture else next(iter(nulls.values()), ("",))[0]
+            if not column:
+                where = f"{self.path}, in the lines from {int(rows[0]) + 1} on"
+                raise SourceError(f"{where}: cannot be read: {error}") from error
+        if self.columns is not None and column not in self.columns:
+            return self._repaired(jsonlines.without(lines, column), rows)
         if mixture is None:
-            raise SchemaError(
-                f"{self.path}, in the lines from {int(rows[0]) + 1} on: cannot be read: {error}"
-            ) from error
-        if self.columns is not None and mixture.column not in self.columns:
-            return self._typed_or_explained(jsonlines.without(lines, mixture.column), rows, error)
+            return self._repaired(*self._without_nulls_in_lists(lines, rows, nulls))
         if self.declared is not None:
-            try:
-                return self._typed(_quoted(lines))
-            except pa.ArrowInvalid:
-                pass
+            with contextlib.suppress(pa.ArrowInvalid):
+                return self._typed(_quoted(lines)), lines, rows
         raise SchemaError(f"{self.path}: {mixture}")
+
+    def _without_nulls_in_lists(
+        self, lines: bytes, rows: np.ndarray, nulls: Mapping[int, tuple[str, ...]]
+    ) -> tuple[bytes, np.ndarray]:
+        """Arrow loses a null at the head of a list of numbers; it would be a bad row in any case."""
+        for index, source in nulls.items():
+            reason = "a null inside the list; leave it out of the list, or make the list null"
+            self.on_bad_row(BadRow(self.path, int(rows[index]), ".".join(source), None, reason))
+        kept = [line for i, line in enumerate(lines.split(b"\n")) if line and i not in nulls]
+        return b"".join(line + b"\n" for line in kept), np.delete(rows, list(nulls))
 
     def _check_integers(self, table: pa.Table, lines: bytes, rows: np.ndarray) -> None:
         """Integers beyond 64 bits have no type; where none is declared, they must not become inexact in silence."""
@@ -218,11 +230,13 @@ def _leaves(table: pa.Table) -> Iterator[tuple[tuple[str, ...], pa.Array]]:
 
 
 def _parse(lines: bytes, times: pa.Schema) -> pa.Table:
-    return arrow_json.read_json(
+    table = arrow_json.read_json(
         pa.BufferReader(lines),
         read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
         parse_options=arrow_json.ParseOptions(explicit_schema=times),
     )
+    table.validate()  # fails where nulls of a list were lost
+    return table
 
 
 def _times_only(field: pa.Field) -> pa.Field | None:

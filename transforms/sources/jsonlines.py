@@ -21,10 +21,6 @@ class Mixture:
     kinds: tuple[str, str]
     values: tuple[Any, Any]
 
-    @property
-    def column(self) -> str:
-        return self.source[0]
-
     def __str__(self) -> str:
         places = [
             f"{kind} in row {row + 1} ({shorten(value)})"
@@ -43,9 +39,9 @@ def filled(lines: bytes) -> np.ndarray:
 
 
 def fault(line: bytes) -> str | None:
-    """Why the line is no JSON object; None: it is one, or blank."""
+    """Why the line is no JSON object; None: it is one; empty: there is nothing in it."""
     if not line.strip():
-        return None
+        return ""
     try:
         value = json.loads(line.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
     except UnicodeDecodeError:
@@ -78,9 +74,27 @@ def mixture(lines: bytes, rows: np.ndarray) -> Mixture | None:
     return None
 
 
+def nulls_in_lists(lines: bytes) -> dict[int, tuple[str, ...]]:
+    """The lines, from 0, that hold a list with a null inside, and the path of the first such list."""
+    found = ((i, _null_in_list((), json.loads(line))) for i, line in enumerate(lines.split(b"\n")) if line)
+    return {i: source for i, source in found if source}
+
+
+def _null_in_list(source: tuple[str, ...], value: Any) -> tuple[str, ...] | None:
+    if isinstance(value, list):
+        if None in value:
+            return source
+        inner = ((source, item) for item in value)
+    elif isinstance(value, dict):
+        inner = (((*source, name), item) for name, item in value.items())
+    else:
+        return None
+    return next((found for found in (_null_in_list(*pair) for pair in inner) if found), None)
+
+
 def without(lines: bytes, column: str) -> bytes:
     """The lines without a top-level column."""
-    kept = ({k: v for k, v in json.loads(line).items() if k != column} for line in lines.splitlines() if line.strip())
+    kept = ({k: v for k, v in json.loads(line).items() if k != column} for line in lines.split(b"\n") if line)
     return b"".join(json.dumps(content).encode() + b"\n" for content in kept)
 
 
