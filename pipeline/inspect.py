@@ -43,7 +43,8 @@ class FeatureSummary:
 
 @dataclass(frozen=True)
 class Inspection:
-    """``features``: those of the records.  ``rows``: decoded Examples by split, {feature: value or list of values}."""
+    """``features``: those of the records.  ``rows``: decoded Examples by split, {feature: value or list of values}, in
+    the order of the features and without those that are absent."""
 
     dir: str
     versions: tuple[VersionSummary, ...]
@@ -67,7 +68,7 @@ def inspect(dir: str, *, version: str | None = None, split: str | None = None, r
     if split is not None and split not in manifest.splits:
         raise ConfigError(f"--split {split}: version {chosen} has the splits {', '.join(manifest.splits)}")
     splits = (split,) if split is not None else tuple(manifest.splits)
-    schema = _read_schema(folder)
+    features = tuple(_feature(feature) for feature in _read_schema(folder).feature)
     return Inspection(
         dir=dir,
         versions=tuple(_summaries(layout)),
@@ -75,8 +76,11 @@ def inspect(dir: str, *, version: str | None = None, split: str | None = None, r
         path=folder,
         manifest=manifest,
         splits=splits,
-        features=tuple(_feature(feature) for feature in schema.feature),
-        rows={name: _decode_rows(folder, manifest, split=name, rows=rows) for name in splits} if rows else {},
+        features=features,
+        rows={
+            name: [_arranged(row, features) for row in _decode_rows(folder, manifest, split=name, rows=rows)]
+            for name in (splits if rows else ())
+        },
     )
 
 
@@ -123,7 +127,14 @@ def _feature(feature: schema_pb2.Feature) -> FeatureSummary:
 def _decode_rows(folder: str, manifest: Manifest, *, split: str, rows: int) -> list[dict[str, Any]]:
     payloads = (p for shard in manifest.splits[split] for p in _payloads(folder, shard, manifest.compression))
     serialized = pa.array(islice(payloads, rows), pa.binary())
-    return [{name: value for name, value in row.items() if value is not None} for row in decode(serialized).to_pylist()]
+    return decode(serialized).to_pylist()  # type: ignore[no-any-return]
+
+
+def _arranged(row: dict[str, Any], features: tuple[FeatureSummary, ...]) -> dict[str, Any]:
+    is_scalar = {feature.name: feature.shape == "scalar" for feature in features}
+    names = [*is_scalar, *(name for name in row if name not in is_scalar)]
+    present = {name: row[name] for name in names if row.get(name) is not None}
+    return {name: v[0] if is_scalar.get(name) and len(v) == 1 else v for name, v in present.items()}
 
 
 def _payloads(folder: str, shard: ShardInfo, compression: Compression) -> Iterator[bytes]:

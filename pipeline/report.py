@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from pipeline.verify import Verification
 
 
+_SHORT_STEP = 0.05  # seconds: steps below are not worth a word
+
+
 def write_json(content: Mapping[str, Any], path: str) -> None:
     write_committed(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
@@ -35,9 +38,9 @@ def size(num_bytes: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
-    return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+    if seconds < 10:
+        return f"{seconds:.2f} s"
+    return f"{seconds:.0f} s" if seconds < 60 else f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
 
 
 def build_to_plain(result: BuildResult) -> dict[str, Any]:
@@ -57,11 +60,14 @@ def show_build(result: BuildResult) -> None:
         share = f"{split.rows / written:.1%}" if written else ""
         table.add_row(escape(name), f"{split.rows:,}", share, f"{split.shards:,}", size(split.num_bytes), per_row)
     console.print(table)
-    partitions = f"partitions: {result.built_partitions} built, {result.reused_partitions} reused"
-    console.print(f"rows: {result.rows_read:,} read, {result.bad_rows:,} bad, {written:,} written · {partitions}")
-    steps = ", ".join(f"{name} {duration(seconds)}" for name, seconds in result.steps.items())
-    rate = f"{result.rows_per_second:,.0f} rows/s · {size(result.num_bytes)}"
-    console.print(f"{duration(result.seconds)}{f' ({escape(steps)})' if steps else ''} · {rate}")
+    console.print(
+        f"{result.rows_read:,} rows read, {result.bad_rows:,} bad, {written:,} written, {size(result.num_bytes)}"
+    )
+    if not result.up_to_date:
+        console.print(f"partitions: {result.built_partitions:,} built, {result.reused_partitions:,} from the cache")
+        steps = ", ".join(f"{name} {duration(s)}" for name, s in result.steps.items() if s >= _SHORT_STEP)
+        rate = f"{result.rows_per_second:,.0f} rows/s"
+        console.print(f"{duration(result.seconds)}, {rate}{f' ({escape(steps)})' if steps else ''}")
     console.print(escape(result.path))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -93,12 +94,15 @@ def config_text(
     *, name: str, format: str, files: Sequence[str], delimiter: str, preprocessing: str, columns: Sequence[Column]
 ) -> str:
     """A config in YAML with a comment on each choice; ``files`` and ``preprocessing`` relative to it."""
-    one_or_many = f" {_quoted(files[0])}" if len(files) == 1 else "".join(f"\n    - {_quoted(file)}" for file in files)
+    one_or_many = f" {_yaml(files[0])}" if len(files) == 1 else "".join(f"\n    - {_yaml(file)}" for file in files)
     separator = "" if delimiter == "," else f"\n  delimiter: {_quoted(delimiter)}"
-    key = next((c.name for c in columns if c.name.lower().endswith("id")), columns[0].name)
+    key = next(
+        (c for c in columns if c.name.lower().endswith("id")),
+        max(columns, key=lambda c: (c.kind == "bytes", c.distinct)),
+    )
     return f"""\
 # What to build, for `recordmill build`.  Paths are relative to this file.
-name: {_quoted(name)}
+name: {_yaml(name)}
 source:
   format: {format}
   files:{one_or_many}{separator}
@@ -109,13 +113,13 @@ source:
 
 # Each row goes to a split by its content, or by that of the key columns: rows with equal keys stay together.
 splits: {{train: 0.8, eval: 0.1, test: 0.1}}
-# split_by: [{_quoted(key)}]
+# split_by: [{_quoted(key.name)}]
 
-preprocess: {_quoted(preprocessing)}   # leave it out to write the columns as they are
+preprocess: {_yaml(preprocessing)}      # leave it out to write the columns as they are
 analyze: train                    # means and vocabularies come from the train split alone; or all
 
 output:
-  dir: {_quoted(f"out/{name}")}
+  dir: {_yaml(f"out/{name}")}
   compression: gzip               # gzip, zlib, none
   level: 1                        # 1 is fastest, 9 smallest
   shard_size: 128MiB              # or a number of shards for each split: shards: 16
@@ -133,3 +137,9 @@ def _values(column: Column) -> str:
 def _quoted(text: str) -> str:
     """As a literal of Python and of YAML alike."""
     return json.dumps(text, ensure_ascii=False)
+
+
+def _yaml(text: str) -> str:
+    """As a value in YAML, without quotes where none are needed."""
+    plain = re.fullmatch(r"[A-Za-z_./][A-Za-z0-9_./*?-]*", text) and text.lower() not in ("true", "false", "null")
+    return text if plain else _quoted(text)

@@ -44,7 +44,7 @@ def test_build_publishes_then_has_nothing_to_do(folder: Path) -> None:
     assert result["bad_rows"] == 0
     assert sum(split["rows"] for split in result["splits"].values()) == 200
     assert [split["shards"] for split in result["splits"].values()] == [2, 2]
-    assert "rows: 200 read, 0 bad, 200 written" in out
+    assert "200 rows read, 0 bad, 200 written" in out
     assert str(folder / "out" / "versions" / result["version"]) in out
     out, _ = run("build", "c.yaml", "--json", "again.json", "--set", "output.shards=2")
     assert f"Nothing to do: version {result['version']} is up to date." in out

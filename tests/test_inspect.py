@@ -53,10 +53,10 @@ def test_features(built: str) -> None:
 def test_rows_are_decoded_in_order(built: str) -> None:
     oldest = inspect(built).versions[0].version
     rows = inspect(built, version=oldest, rows=10).rows["all"]
-    assert [row["id"] for row in rows] == [[1], [2], [3]]
-    assert rows[0]["tags"] == [b"a", b"b"]
-    assert rows[0]["name"] == ["Zoë".encode()]
-    assert rows[2]["x"] == [1.5]
+    assert [row["id"] for row in rows] == [1, 2, 3]
+    assert list(rows[0]) == ["id", "tags", "x", "name"]
+    assert rows[0] == {"id": 1, "tags": [b"a", b"b"], "x": 0.5, "name": "Zoë".encode()}
+    assert rows[2]["tags"] == [b"c"]
     assert "x" not in rows[1]
     assert len(inspect(built, rows=1).rows["all"]) == 1
 
