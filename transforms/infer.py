@@ -8,7 +8,7 @@ Typed columns keep what they are: integers and booleans are int, floats float, t
 timestamps int with their unit (UTC; a timestamp without a zone is taken as UTC), durations int in their own unit.
 Integers in one place and floats in another make a float; other mixtures are errors.
 
-A profile depends on the rows alone, so merged profiles do not depend on how the rows were cut.
+What merged profiles come to depends on the rows alone, not on how they were cut.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from transforms.sources.nested import is_list, leaves
 
 log = logging.getLogger("recordmill")
 
-_text_kinds = kernel("text_kinds", [Pointer, Pointer, Pointer, Int64, Int64, Pointer, Pointer])
+_text_kinds = kernel("text_kinds", [Pointer, Pointer, Pointer, Int64, Int64, Pointer])
 _CELL_KINDS = ("integer cell", "decimal cell", "NaN or infinity cell", "text cell")  # the order of native/text.c
 _UNDECIDED = "undecided"
 _UNSUPPORTED = "unsupported "
@@ -191,8 +191,8 @@ def _kind_of(kind: pa.DataType) -> str:
 
 
 def _look_at_cells(column: pa.StringArray, batch: RawBatch) -> Iterator[Evidence]:
-    """The evidence of values: which kinds of text there are."""
-    counts, first = np.zeros(4, np.int64), np.zeros(4, np.int64)
+    """The evidence of values: which kinds of text there are, up to the first that is no number, which decides."""
+    first = np.full(4, -1, np.int64)
     valid, offsets, data = column.buffers()
     if len(column):
         _text_kinds(
@@ -201,13 +201,11 @@ def _look_at_cells(column: pa.StringArray, batch: RawBatch) -> Iterator[Evidence
             valid.address if valid else None,
             column.offset,
             len(column),
-            counts.ctypes.data,
             first.ctypes.data,
         )
-    for kind, count, index in zip(_CELL_KINDS, counts, first, strict=True):
-        if count:
-            value = shorten(column[int(index)].as_py())
-            yield Evidence(kind, 0, batch.path, int(batch.rows[index]), value)
+    for kind, index in zip(_CELL_KINDS, first.tolist(), strict=True):
+        if index >= 0:
+            yield Evidence(kind, 0, batch.path, int(batch.rows[index]), shorten(column[index].as_py()))
 
 
 # ---- the schema ------------------------------------------------------------------------------------------------------

@@ -154,7 +154,7 @@ static int kind_of(const uint8_t *p, int64_t n) {
   if (digits > 1 && *whole == '0') return TEXT;
   if (p == end && digits) {
     if (*begin == '-' && *whole == '0') return DECIMAL; /* an integer has no negative zero */
-    return parse_int64(begin, n, &ignored) ? INTEGER : TEXT;
+    return digits < 19 || parse_int64(begin, n, &ignored) ? INTEGER : TEXT;
   }
   int point = p < end && *p == '.';
   if (point) {
@@ -173,15 +173,16 @@ static int kind_of(const uint8_t *p, int64_t n) {
   return p == end ? DECIMAL : TEXT;
 }
 
-/* Counts the values of each kind, and says which is the first of it (-1: none).  Nulls have no kind. */
+/* Which value is the first of each kind (-1: none).  Nulls have no kind.  Stops at the first TEXT: it decides. */
 EXPORT void text_kinds(const int32_t *offsets, const uint8_t *data, const uint8_t *valid, int64_t offset, int64_t n,
-                       int64_t *counts, int64_t *first) {
-  for (int k = 0; k < 4; k++) counts[k] = 0, first[k] = -1;
+                       int64_t *first) {
+  for (int k = 0; k < 4; k++) first[k] = -1;
   for (int64_t i = 0; i < n; i++) {
     if (!is_valid(valid, offset + i)) continue;
     const int32_t *at = offsets + offset + i;
     int kind = kind_of(data + at[0], at[1] - at[0]);
-    if (counts[kind]++ == 0) first[kind] = i;
+    if (first[kind] < 0) first[kind] = i;
+    if (kind == TEXT) return;
   }
 }
 

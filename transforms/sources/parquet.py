@@ -15,8 +15,8 @@ from transforms.fingerprint import hash_bytes, read_chunks
 from transforms.partition import BadRow, FileSlice, Partition, RawBatch
 from transforms.sources.slices import changed, file_size, group, open_file, warn_empty
 
-MAX_ROWS = 16_384  # of a batch
-BATCH_BYTES = 8 << 20  # of a batch, about
+MAX_ROWS, BATCH_BYTES = 16_384, 8 << 20  # of a batch
+READ_ROWS, READ_BYTES = 65_536, 32 << 20  # decoded at once: many more a second than in small batches
 BUFFER_BYTES = 1 << 20  # read ahead for each column
 
 
@@ -127,9 +127,11 @@ def _batches(file: parquet.ParquetFile, row_group: int, names: list[str]) -> Ite
     about = file.metadata.row_group(row_group)
     row_bytes = about.total_byte_size // max(about.num_rows, 1) + 1
     for batch in file.iter_batches(
-        batch_size=min(MAX_ROWS, BATCH_BYTES // row_bytes + 1),
+        batch_size=min(READ_ROWS, READ_BYTES // row_bytes + 1),
         row_groups=[row_group],
         columns=names or file.schema_arrow.names[:1],
         use_threads=False,
     ):
-        yield batch.select(names) if names else batch  # a name may stand for a field of a struct as well
+        batch = batch.select(names) if names else batch  # a name may stand for a field of a struct as well
+        rows = min(MAX_ROWS, max(1, BATCH_BYTES * batch.num_rows // max(batch.nbytes, 1)))
+        yield from (batch.slice(at, rows) for at in range(0, batch.num_rows, rows))
