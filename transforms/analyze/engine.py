@@ -1,0 +1,228 @@
+"""The driver of an analysis: runs TFT's graph of operations, with each phase as one pass over the data."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from transforms.analyze import combine, mutual_information, vocabulary, vocabulary_file
+from transforms.analyze.observe import warn_of_spoiled_columns
+from transforms.analyze.phase import OBSERVATIONS, section_name, tensor_name
+from transforms.analyze.phase_graph import save_model, write_phase_graph
+from transforms.analyze.plan import Source, Traced, evaluate, trace
+from transforms.analyze.sections import SectionFile
+from transforms.analyze.spec import AnalysisReport, AnalyzerSpec, GraphFile, PhaseSpec
+from transforms.analyze.tft_internals import internals
+from transforms.errors import BuildError
+from transforms.files import write_committed
+from transforms.preprocess import Preprocessing
+from transforms.schema import Schema
+from transforms.tensors import ancestors, import_tensorflow
+
+RunPhase = Callable[[PhaseSpec], list[str]]
+
+
+def analyze(
+    preprocessing: Preprocessing, schema: Schema, *, run_phase: RunPhase, work_dir: str, out_dir: str
+) -> AnalysisReport:
+    """Analyzes the data and writes ``out_dir/transform_fn`` and ``out_dir/transformed_metadata`` as TFT lays them out.
+
+    ``run_phase`` gets the spec of a phase, has ``accumulate(spec, batches, path)`` run once for each partition,
+    anywhere that sees ``work_dir``, and returns the paths in partition order.  Results depend on that order alone.
+
+    Raises ConfigError when the ``preprocessing_fn`` fails, and Unsupported, which names the construct, before any pass
+    when only stock TFT can analyze it.
+    """
+    os.makedirs(work_dir, exist_ok=True)
+    traced = trace(preprocessing, schema.to_proto(), work_dir)
+    run = _Run(traced, schema.to_text(), run_phase, work_dir)
+    model = evaluate(traced.operations, run.visit)
+    _publish(model, traced.assets, out_dir)
+    analyzers = sum(len(phase) for phase in traced.phases.values())
+    return AnalysisReport("columnar", len(traced.phases), analyzers, run.num_partitions)
+
+
+def _publish(model: str, assets: Mapping[str, str], out_dir: str) -> None:
+    """The layout of ``tft_beam.WriteTransformFn``."""
+    import tensorflow_transform as tft
+
+    metadata_folder = internals().metadata_folder
+    metadata = os.path.join(out_dir, tft.TFTransformOutput.TRANSFORMED_METADATA_DIR)
+    graph = os.path.join(out_dir, tft.TFTransformOutput.TRANSFORM_FN_DIR)
+    shutil.copytree(os.path.join(model, metadata_folder), metadata)
+    shutil.copytree(model, graph, ignore=shutil.ignore_patterns(metadata_folder))
+    if assets:
+        write_committed(os.path.join(metadata, tft.TFTransformOutput.ASSET_MAP), json.dumps(dict(assets)))
+
+
+class _Phase:
+    """A phase that has run: its analyzers, and the files of all partitions."""
+
+    def __init__(self, spec: PhaseSpec, paths: Sequence[str]) -> None:
+        self.number = spec.number
+        self._index = {analyzer.label: i for i, analyzer in enumerate(spec.analyzers)}
+        self.analyzers = spec.analyzers
+        self._files = [SectionFile(path) for path in paths]
+        if not self._files:
+            raise BuildError(
+                f"phase {spec.number} of the analysis returned no files; there must be one partition at least"
+            )
+        warn_of_spoiled_columns(file.open(OBSERVATIONS).get_batch(0) for file in self._files)
+
+    def states(self, label: str) -> _States:
+        index = self._index[label]
+        name = section_name(index)
+        return _States(self.analyzers[index], [file.open(name) for file in self._files], f"{self.number}-{index}")
+
+
+class _States:
+    """What all partitions accumulated for one analyzer, in partition order."""
+
+    def __init__(self, analyzer: AnalyzerSpec, parts: Sequence[pa.ipc.RecordBatchFileReader], name: str) -> None:
+        self.analyzer = analyzer
+        self.parts = parts
+        self.name = name
+
+
+class _Run:
+    """Each method ``_<name>`` is what TFT's operation of that name does; ``visit`` finds it."""
+
+    def __init__(self, traced: Traced, schema_text: str, run_phase: RunPhase, work_dir: str) -> None:
+        self._traced = traced
+        self._schema_text = schema_text
+        self._run_phase = run_phase
+        self._work_dir = work_dir
+        self._phases: dict[int, _Phase] = {}
+        self._models = 0
+        self.num_partitions = 0
+
+    def visit(self, operation: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        result = getattr(self, "_" + type(operation).__name__)(operation, *inputs)
+        return result if operation.num_outputs != 1 else (result,)
+
+    # -- graphs and passes
+
+    def _CreateSavedModel(self, operation: Any, *bindings: Any) -> Any:
+        if operation.label == "CreateSavedModel":
+            return save_model(self._traced, bindings, {}, self._work_dir)
+        number, self._models = self._models, self._models + 1
+        fetches = self._spec(number, GraphFile("", False, ())).fetches
+        return write_phase_graph(self._traced, bindings, fetches, self._work_dir, number)
+
+    def _ExtractInputForSavedModel(self, operation: Any) -> None:
+        return None
+
+    def _ApplySavedModel(self, operation: Any, graph: GraphFile, _: None) -> Source:
+        return Source(operation.phase, graph)
+
+    def _ExtractFromDict(self, operation: Any, source: Any) -> Any:
+        return source if isinstance(source, Source) else source[operation.keys]
+
+    def _spec(self, number: int, graph: GraphFile) -> PhaseSpec:
+        analyzers = self._traced.phases.get(number, ())
+        return PhaseSpec(number, graph, self._schema_text, analyzers, self._watched(analyzers) if graph.path else ())
+
+    def _watched(self, analyzers: Sequence[AnalyzerSpec]) -> tuple[str, ...]:
+        """The numeric columns behind the numeric analyzers."""
+        graph = self._traced.graph
+        names = {name for a in analyzers if a.kind.startswith("combine") for name in a.tensors}
+        used = ancestors([graph.get_tensor_by_name(tensor_name(name)).op for name in names])
+        numeric = [name for name, spec in self._traced.specs.items() if spec.dtype.is_integer or spec.dtype.is_floating]
+        tf = import_tensorflow()
+        flat = {name: tf.nest.flatten(self._traced.inputs[name], expand_composites=True) for name in numeric}
+        return tuple(sorted(name for name, parts in flat.items() if any(part.op.name in used for part in parts)))
+
+    def _states(self, source: Source, label: str) -> _States:
+        if source.phase not in self._phases:
+            spec = self._spec(source.phase, source.graph)
+            paths = self._run_phase(spec)
+            self.num_partitions = len(paths)
+            self._phases[source.phase] = _Phase(spec, paths)
+        return self._phases[source.phase].states(label)
+
+    # -- combiners
+
+    def _CacheableCombineAccumulate(self, operation: Any, source: Source) -> _States:
+        return self._states(source, operation.label)
+
+    _CacheableCombinePerKeyAccumulate = _VocabularyAccumulate = _CacheableCombineAccumulate
+
+    def _PackedCombineAccumulate(self, operation: Any, source: Source) -> dict[str, _States]:
+        return {c.label: self._states(source, c.label) for c in operation.combiners}
+
+    def _CacheableCombineMerge(self, operation: Any, states: _States) -> Any:
+        return operation.combiner.extract_output(combine.merge_combined(operation.combiner, states.parts))
+
+    def _AddKey(self, operation: Any, states: _States) -> tuple[str, _States]:
+        return operation.key, states
+
+    def _Flatten(self, operation: Any, *pairs: tuple[str, _States]) -> list[tuple[str, _States]]:
+        return list(pairs)
+
+    def _PackedCombineMerge(self, operation: Any, pairs: Any) -> dict[str, Any]:
+        by_key = dict(pairs if isinstance(pairs, list) else [pairs])
+        return {c.label: self._CacheableCombineMerge(c, by_key[c.keys[0]]) for c in operation.combiners}
+
+    def _ExtractCombineMergeOutputs(self, operation: Any, outputs: Any) -> Any:
+        return tuple(outputs) if operation.num_outputs != 1 else next(iter(outputs))
+
+    _ExtractPackedCombineMergeOutputs = _ExtractCombineMergeOutputs
+
+    def _CacheableCombinePerKeyMerge(self, operation: Any, states: _States) -> list[tuple[Any, Any]]:
+        merged = combine.merge_per_key(operation.combiner, states.parts)
+        return [(key, operation.combiner.extract_output(state)) for key, state in merged.items()]
+
+    def _CacheableCombinePerKeyFormatKeys(self, operation: Any, pairs: Any) -> tuple[Any, ...]:
+        infos = operation.combiner.output_tensor_infos()
+        outputs = {o.tag: o.value for o in internals().merge_outputs_by_key(pairs, [info.dtype for info in infos])}
+        return tuple(outputs[tag] for tag in ["key", *map(str, range(len(infos)))])
+
+    def _CacheableCombinePerKeyFormatLarge(self, operation: Any, pairs: Any) -> pa.Table:
+        values = [",".join(_as_text(v) for v in outputs) for _, outputs in pairs]
+        return vocabulary_file.entries([key for key, _ in pairs], values, pa.string())
+
+    def _ScaleAndFlattenPerKeyBucketBouandaries(self, operation: Any, boundaries: np.ndarray) -> Any:
+        return internals().join_boundary_rows(boundaries)
+
+    # -- vocabularies
+
+    def _VocabularyMerge(self, operation: Any, states: _States) -> vocabulary.MergedVocabulary:
+        analyzer = states.analyzer
+        path = os.path.join(self._work_dir, "vocabularies", f"{states.name}.arrow")
+        if analyzer.kind == "mutual_information":
+            return mutual_information.merge_label_counts(
+                operation, states.parts, path, weighted=analyzer.weighted, is_text=analyzer.is_text
+            )
+        filter_tokens = vocabulary.without_line_breaks if analyzer.column is not None else None
+        return vocabulary.merge_counts(states.parts, path, filter_tokens=filter_tokens)
+
+    def _VocabularyCount(self, operation: Any, entries: vocabulary.MergedVocabulary | pa.Table) -> np.int64:
+        count = entries.num_rows if isinstance(entries, pa.Table) else entries.num_tokens
+        return np.int64(max(count, 1))
+
+    def _VocabularyPrune(self, operation: Any, merged: vocabulary.MergedVocabulary) -> pa.Table:
+        return vocabulary_file.prune(operation, merged, internals().empty_vocabulary_entry(operation.input_dtype))
+
+    def _VocabularyOrderAndWrite(self, operation: Any, entries: pa.Table, reserved: Any = None) -> np.ndarray:
+        empty = internals().empty_vocabulary_entry(operation.input_dtype)
+        tokens = None if reserved is None else [t if isinstance(t, bytes) else str(t).encode() for t in reserved]
+        path = vocabulary_file.write_vocabulary(
+            operation, entries, reserved=tokens, empty_entry=empty, folder=os.path.join(self._work_dir, "assets")
+        )
+        return np.array(path)
+
+    def _ExtractVocabularyReservedTokens(self, operation: Any) -> Any:
+        return internals().reserved_tokens(self._traced.graph, operation.name)
+
+    def _CreateTensorBinding(self, operation: Any, value: Any) -> Any:
+        return internals().binding(value, operation.tensor_name, operation.dtype_enum, operation.is_asset_filepath)
+
+
+def _as_text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,141 @@
+"""One pass of an analysis over one partition: feature batches in, a file of accumulators out."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from google.protobuf import text_format
+from tensorflow_metadata.proto.v0 import schema_pb2
+
+from transforms.analyze.combine import Combine, CombinePerKey
+from transforms.analyze.observe import Observer
+from transforms.analyze.sections import write_sections
+from transforms.analyze.spec import AnalyzerSpec, GraphFile, PhaseSpec
+from transforms.analyze.vocabulary import VocabularyCounts
+from transforms.errors import SchemaError
+from transforms.files import committed
+from transforms.tensors import TensorReader, import_tensorflow
+
+OBSERVATIONS = "columns"
+_loading = threading.Lock()
+
+
+class Accumulator(Protocol):
+    def add(self, values: tuple[np.ndarray, ...]) -> None: ...
+
+    def batches(self) -> list[pa.RecordBatch]: ...
+
+
+def section_name(index: int) -> str:
+    return f"analyzer-{index}"
+
+
+def accumulate(spec: PhaseSpec, batches: Iterable[pa.RecordBatch], path: str) -> None:
+    """Feeds all analyzers of a phase with a partition's feature batches, in one pass, and commits their states.
+
+    Memory holds one batch and the accumulators.  Raises SchemaError when a value does not fit the schema or the
+    ``preprocessing_fn`` fails on the data.
+    """
+    accumulators = [make_accumulator(analyzer) for analyzer in spec.analyzers]
+    observer = Observer(spec.watched)
+    run = _phase_graph(spec.graph, spec.schema_text, spec.fetches) if spec.fetches else None
+    for batch in batches:
+        observer.add(batch)
+        tensors = run(batch) if run else {}
+        for analyzer, accumulator in zip(spec.analyzers, accumulators, strict=True):
+            if analyzer.column is None:
+                accumulator.add(tuple(tensors[name] for name in analyzer.tensors))
+            elif isinstance(accumulator, VocabularyCounts):
+                accumulator.add_tokens(_values_of(batch.column(analyzer.column)))
+    with committed(path) as output:
+        write_sections(output, _sections(accumulators, observer))
+
+
+def _sections(accumulators: Iterable[Accumulator], observer: Observer) -> Iterator[tuple[str, list[pa.RecordBatch]]]:
+    for index, accumulator in enumerate(accumulators):
+        yield section_name(index), accumulator.batches()
+    yield OBSERVATIONS, [observer.batch()]
+
+
+def make_accumulator(analyzer: AnalyzerSpec) -> Accumulator:
+    if analyzer.kind == "combine":
+        return Combine(analyzer.combiner)
+    if analyzer.kind == "combine_per_key":
+        return CombinePerKey(analyzer.combiner)
+    if analyzer.kind == "vocabulary":
+        return VocabularyCounts(is_text=analyzer.is_text, weighted=analyzer.weighted)
+    from transforms.analyze.mutual_information import LabelCounts
+
+    return LabelCounts(weighted=analyzer.weighted)
+
+
+def _values_of(column: pa.Array) -> pa.Array:
+    """All values of a column, lists flattened, without the missing ones."""
+    if not pa.types.is_binary(column.type) and not pa.types.is_large_binary(column.type):
+        column = column.flatten()
+    return column.drop_null() if column.null_count else column
+
+
+PhaseGraph = Callable[[pa.RecordBatch], Mapping[str, np.ndarray]]
+
+
+def _phase_graph(graph: GraphFile, schema_text: str, fetches: tuple[str, ...]) -> PhaseGraph:
+    with _loading:
+        return _load_graph(graph, schema_text, fetches)
+
+
+@functools.lru_cache(maxsize=4)
+def _load_graph(graph: GraphFile, schema_text: str, fetches: tuple[str, ...]) -> PhaseGraph:
+    """Feature batch -> the fetched tensors as numpy arrays.  Loaded once a process."""
+    tf = import_tensorflow()
+    inputs, function = _load_saved_model(graph, fetches) if graph.is_saved_model else _load_graph_def(graph, fetches)
+    reader = TensorReader(text_format.Parse(schema_text, schema_pb2.Schema()), inputs)
+
+    def run(batch: pa.RecordBatch) -> Mapping[str, np.ndarray]:
+        try:
+            outputs = function(reader.read(batch))
+        except tf.errors.OpError as error:
+            raise SchemaError(f"preprocessing_fn fails while its analyzers look at the data: {error}") from error
+        return {name: np.asarray(value) for name, value in outputs.items()}
+
+    return run
+
+
+TensorFunction = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+def _load_graph_def(graph: GraphFile, fetches: tuple[str, ...]) -> tuple[Iterable[str], TensorFunction]:
+    tf = import_tensorflow()
+    graph_def = tf.compat.v1.GraphDef.FromString(Path(graph.path).read_bytes())
+    wrapped = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(graph_def, name=""), [])
+    fed = [(name, i, tensor) for name, tensors in graph.feeds for i, tensor in enumerate(tensors) if tensor]
+    function = wrapped.prune(
+        [wrapped.graph.get_tensor_by_name(tensor) for _, _, tensor in fed],
+        [wrapped.graph.get_tensor_by_name(tensor_name(name)) for name in fetches],
+    )
+
+    def run(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        components = {name: tf.nest.flatten(value, expand_composites=True) for name, value in inputs.items()}
+        return dict(zip(fetches, function(*[components[name][i] for name, i, _ in fed]), strict=True))
+
+    return [name for name, _ in graph.feeds], run
+
+
+def _load_saved_model(graph: GraphFile, fetches: tuple[str, ...]) -> tuple[Iterable[str], TensorFunction]:
+    from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
+
+    loader = SavedModelLoader(graph.path)
+    inputs = [name for name, _ in graph.feeds]
+    loader.finalize(set(inputs), set(fetches))
+    return inputs, loader.apply_transform_model
+
+
+def tensor_name(name: str) -> str:
+    """TFT leaves the ``:0`` of a tensor's name out."""
+    return name if ":" in name else f"{name}:0"

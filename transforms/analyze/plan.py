@@ -1,0 +1,154 @@
+"""The analyzers of a ``preprocessing_fn``, phase by phase, read from TFT's own graph of operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from transforms.analyze.spec import AnalyzerSpec, Unsupported
+from transforms.analyze.tft_internals import internals
+from transforms.errors import ConfigError, SchemaError
+from transforms.preprocess import Preprocessing
+from transforms.tensors import type_specs
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A ``preprocessing_fn`` as a graph.  ``operations``: the node whose value is the final SavedModel's folder."""
+
+    function: Callable[[Any], Any]
+    specs: Mapping[str, Any]
+    graph: Any
+    inputs: Mapping[str, Any]
+    fingerprint: Any
+    operations: Any
+    assets: Mapping[str, str]
+    phases: Mapping[int, tuple[AnalyzerSpec, ...]] = field(default_factory=dict)
+
+
+def trace(preprocessing: Preprocessing, proto: Any, temp_dir: str) -> Traced:
+    """Raises ConfigError with the user's line when the function fails, Unsupported for what only stock TFT knows."""
+    tft, specs = internals(), type_specs(proto)
+    try:
+        graph, inputs, outputs = tft.trace(preprocessing.function, specs, False, temp_dir)
+    except (ConfigError, SchemaError):
+        raise
+    except Exception as error:
+        raise ConfigError(f"{preprocessing.where(error)}: {type(error).__name__}: {error}") from error
+    if not isinstance(outputs, dict) or not outputs:
+        raise ConfigError(f"{preprocessing.path}: preprocessing_fn must return a dict of features, and at least one")
+    assets = dict(tft.asset_annotations(graph))
+    tft.clear_asset_annotations(graph)
+    fingerprint = tft.fingerprint(graph, inputs)
+    operations, _, _ = tft.build(graph, inputs, outputs)
+    phases = find_analyzers(operations)
+    return Traced(preprocessing.function, specs, graph, inputs, fingerprint, operations, assets, phases)
+
+
+def evaluate(value: Any, visit: Callable[[Any, tuple[Any, ...]], tuple[Any, ...]]) -> Any:
+    """The value of a node of TFT's graph: ``visit(operation, inputs)`` gives the outputs of one operation.
+
+    Each operation is visited once, after those that it depends on.
+    """
+    done: dict[int, tuple[Any, ...]] = {}
+
+    def outputs(node: Any) -> tuple[Any, ...]:
+        if id(node) not in done:
+            done[id(node)] = visit(node.operation_def, tuple(of(v) for v in node.inputs))
+        return done[id(node)]
+
+    def of(value_node: Any) -> Any:
+        return outputs(value_node.parent_operation)[value_node.value_index]
+
+    return of(value)
+
+
+@dataclass(frozen=True)
+class Source:
+    """In place of data: tensors of a phase's graph."""
+
+    phase: int
+    graph: Any = None
+    tensors: tuple[str, ...] = ()
+
+
+# Operations that come after the accumulators, and those that only wire; each has a method in engine.py.
+KNOWN = frozenset(
+    {
+        "AddKey",
+        "ApplySavedModel",
+        "CacheableCombineAccumulate",
+        "CacheableCombineMerge",
+        "CacheableCombinePerKeyAccumulate",
+        "CacheableCombinePerKeyFormatKeys",
+        "CacheableCombinePerKeyFormatLarge",
+        "CacheableCombinePerKeyMerge",
+        "CreateSavedModel",
+        "CreateTensorBinding",
+        "ExtractCombineMergeOutputs",
+        "ExtractFromDict",
+        "ExtractInputForSavedModel",
+        "ExtractPackedCombineMergeOutputs",
+        "ExtractVocabularyReservedTokens",
+        "Flatten",
+        "PackedCombineAccumulate",
+        "PackedCombineMerge",
+        "ScaleAndFlattenPerKeyBucketBouandaries",
+        "VocabularyAccumulate",
+        "VocabularyCount",
+        "VocabularyMerge",
+        "VocabularyOrderAndWrite",
+        "VocabularyPrune",
+    }
+)
+
+
+def find_analyzers(operations: Any) -> dict[int, tuple[AnalyzerSpec, ...]]:
+    """The accumulators of each phase, before anything runs.  Raises Unsupported, which names the operation."""
+    phases: dict[int, list[AnalyzerSpec]] = {}
+
+    def visit(operation: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        kind = type(operation).__name__
+        if kind not in KNOWN:
+            raise Unsupported(f"{kind} ({operation.label})")
+        if kind == "ApplySavedModel":
+            return (Source(operation.phase),)
+        if kind == "ExtractFromDict" and isinstance(inputs[0], Source):
+            keys = operation.keys if isinstance(operation.keys, tuple) else (operation.keys,)
+            return (Source(inputs[0].phase, tensors=keys),)
+        found = []
+        if kind == "PackedCombineAccumulate":
+            found = [_combine(c.label, tuple(c.keys), c.combiner) for c in operation.combiners]
+        elif kind == "CacheableCombineAccumulate":
+            found = [_combine(operation.label, inputs[0].tensors, operation.combiner)]
+        elif kind == "CacheableCombinePerKeyAccumulate":
+            found = [_combine(operation.label, inputs[0].tensors, operation.combiner, per_key=True)]
+        elif kind == "VocabularyAccumulate":
+            found = [_vocabulary(operation, inputs[0].tensors)]
+        if found:
+            phases.setdefault(inputs[0].phase, []).extend(found)
+        return (None,) * int(operation.num_outputs)
+
+    evaluate(operations, visit)
+    return {number: tuple(analyzers) for number, analyzers in sorted(phases.items())}
+
+
+def _combine(label: str, tensors: tuple[str, ...], combiner: Any, *, per_key: bool = False) -> AnalyzerSpec:
+    if type(combiner) not in internals().combiners.values():
+        raise Unsupported(f"the combiner {type(combiner).__name__} ({label})")
+    return AnalyzerSpec(label, "combine_per_key" if per_key else "combine", tensors, combiner=combiner)
+
+
+def _vocabulary(operation: Any, tensors: tuple[str, ...]) -> AnalyzerSpec:
+    order = internals().ordering
+    is_text = operation.input_dtype == "string"
+    if operation.vocab_ordering_type == order.FREQUENCY:
+        return AnalyzerSpec(operation.label, "vocabulary", tensors, is_text=is_text)
+    if operation.vocab_ordering_type == order.WEIGHTED_FREQUENCY:
+        return AnalyzerSpec(operation.label, "vocabulary", tensors, is_text=is_text, weighted=True)
+    if operation.vocab_ordering_type == order.MUTUAL_INFORMATION:
+        return AnalyzerSpec(operation.label, "mutual_information", tensors, is_text=is_text)
+    if operation.vocab_ordering_type == order.WEIGHTED_MUTUAL_INFORMATION:
+        return AnalyzerSpec(operation.label, "mutual_information", tensors, is_text=is_text, weighted=True)
+    raise Unsupported(f"a vocabulary ordered by labels' weights ({operation.label})")

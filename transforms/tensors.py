@@ -1,0 +1,241 @@
+"""Feature batches into tensors and tensors into feature batches, column by column.
+
+What a feature is as a tensor follows from the TFMD schema in the way of TFX: ``tensor_representation_group`` where it
+says so, else dense for features with a ``shape``, and sparse with one ragged dimension for the others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from transforms.errors import SchemaError, shorten
+
+Tensors = Mapping[str, Any]  # feature -> tf.Tensor, tf.SparseTensor or tf.RaggedTensor, each with the rows first
+
+_INT32 = np.iinfo(np.int32)
+
+
+def import_tensorflow() -> Any:
+    """TensorFlow, with its C++ log at warnings: users wait for the import, they need not read about it."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    import tensorflow
+
+    return tensorflow
+
+
+def type_specs(proto: Any) -> dict[str, Any]:
+    """The ``tf.TypeSpec`` of each tensor that the schema describes (a TFMD ``Schema`` message)."""
+    import_tensorflow()
+    from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
+    from tfx_bsl.tfxio.tensor_adapter import TensorAdapter, TensorAdapterConfig
+
+    arrow_schema = ExamplesToRecordBatchDecoder(proto.SerializeToString()).ArrowSchema()
+    return dict(TensorAdapter(TensorAdapterConfig(arrow_schema, _representations(proto))).TypeSpecs())
+
+
+def _representations(proto: Any) -> dict[str, Any]:
+    from tfx_bsl.tfxio import tensor_representation_util
+
+    return dict(tensor_representation_util.InferTensorRepresentationsFromMixedSchema(proto))
+
+
+class TensorReader:
+    """Makes the named tensors of feature batches; columns that no named tensor needs are not looked at."""
+
+    def __init__(self, proto: Any, names: Iterable[str]) -> None:
+        self._tf = import_tensorflow()
+        representations = _representations(proto)
+        wanted = {name: representations[name] for name in names}
+        self._scalars = {
+            name: r.dense_tensor.column_name
+            for name, r in wanted.items()
+            if _is_plain(r) and not r.dense_tensor.shape.dim
+        }
+        self._others = {name: r for name, r in wanted.items() if name not in self._scalars}
+        self._adapter: tuple[pa.Schema, Any] | None = None
+
+    def read(self, batch: pa.RecordBatch) -> dict[str, Any]:
+        """Raises SchemaError, which names the column, when a value is missing where the schema promises one."""
+        tensors = {name: self._scalar(column, batch.column(column)) for name, column in self._scalars.items()}
+        if self._others:
+            tensors.update(self._adapt(batch))
+        return tensors
+
+    def _scalar(self, name: str, column: pa.Array) -> Any:
+        if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+            values = column.flatten()
+            if len(values) != len(column) or column.null_count:
+                raise SchemaError(f"column {name!r} must have one value in each row; some rows have none, or several")
+            column = values
+        if column.null_count:
+            row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+            raise SchemaError(
+                f"column {name!r} has no value in row {row + 1} of a batch, but the schema requires one: declare a "
+                "default value, or make the feature optional"
+            )
+        return self._tf.convert_to_tensor(column.to_numpy(zero_copy_only=False))
+
+    def _adapt(self, batch: pa.RecordBatch) -> dict[str, Any]:
+        from tfx_bsl.tfxio.tensor_adapter import TensorAdapter, TensorAdapterConfig
+        from tfx_bsl.tfxio.tensor_representation_util import GetSourceColumnsFromTensorRepresentation
+
+        names = {path.steps()[0] for r in self._others.values() for path in GetSourceColumnsFromTensorRepresentation(r)}
+        columns = {name: _as_lists(batch.column(name)) for name in sorted(names)}
+        listed = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+        if self._adapter is None or not self._adapter[0].equals(listed.schema):
+            self._adapter = (listed.schema, TensorAdapter(TensorAdapterConfig(listed.schema, self._others)))
+        try:
+            return dict(self._adapter[1].ToBatchTensors(listed))
+        except ValueError as error:
+            raise SchemaError(f"{error}: {error.__cause__ or 'it does not fit the schema'}") from error
+
+
+def _is_plain(representation: Any) -> bool:
+    dense = representation.WhichOneof("kind") == "dense_tensor"
+    return dense and not representation.dense_tensor.HasField("default_value")
+
+
+def _as_lists(column: pa.Array) -> pa.Array:
+    """The column as TFX has it: a list of values in each row."""
+    if pa.types.is_fixed_size_list(column.type):
+        return column.cast(pa.list_(column.type.value_type))
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        return column
+    if not column.null_count:
+        return pa.ListArray.from_arrays(pa.array(np.arange(len(column) + 1, dtype=np.int32)), column)
+    present = column.is_valid().to_numpy(zero_copy_only=False)
+    offsets = np.concatenate([[0], np.cumsum(present)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), column.drop_null())
+
+
+# ---- and back --------------------------------------------------------------------------------------------------------
+
+
+class TensorWriter:
+    """Makes feature batches of tensors.  ``outputs``: the tensors' symbolic form, from a traced function.
+
+    A dense tensor becomes a scalar column or a ``fixed_size_list`` in C order, a sparse one of rank 2 a list.  A sparse
+    tensor of a higher rank, and a ragged one, take several columns, with the names that TFT gives them in the schema of
+    its outputs (``x$sparse_indices_0``, ``x$sparse_values``, ``x$ragged_values``, ``x$row_lengths_1``).
+    """
+
+    def __init__(self, outputs: Tensors) -> None:
+        self._tf = import_tensorflow()
+        self._columns: list[tuple[str, pa.DataType, str, Callable[[Any], pa.Array]]] = []
+        for name in sorted(outputs):
+            self._add(name, outputs[name])
+        self.schema = pa.schema([pa.field(column, kind) for column, kind, _, _ in self._columns])
+
+    def write(self, tensors: Tensors) -> pa.RecordBatch:
+        arrays = [make(tensors[name]) for _, _, name, make in self._columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _add(self, name: str, tensor: Any) -> None:
+        kind = _arrow_type(name, tensor.dtype)
+        if isinstance(tensor, self._tf.SparseTensor):
+            if tensor.shape.rank == 2:
+                self._columns.append((name, pa.list_(kind), name, lambda t: _sparse(t, t.values, kind)))
+            else:
+                self._add_sparse(name, tensor, kind)
+        elif isinstance(tensor, self._tf.RaggedTensor):
+            self._add_ragged(name, tensor, kind)
+        else:
+            shape = tensor.shape.as_list()[1:]
+            size = int(np.prod(shape, dtype=np.int64))
+            column = pa.list_(kind, size) if shape else kind
+            self._columns.append((name, column, name, lambda t: _dense(t, kind, size if shape else None)))
+
+    def _add_sparse(self, name: str, tensor: Any, kind: pa.DataType) -> None:
+        for axis in range(tensor.shape.rank - 1):
+            self._columns.append(
+                (
+                    f"{name}$sparse_indices_{axis}",
+                    pa.list_(pa.int64()),
+                    name,
+                    lambda t, axis=axis: _sparse(t, t.indices[:, axis + 1], pa.int64()),  # type: ignore[misc]
+                )
+            )
+        self._columns.append((f"{name}$sparse_values", pa.list_(kind), name, lambda t: _sparse(t, t.values, kind)))
+
+    def _add_ragged(self, name: str, tensor: Any, kind: pa.DataType) -> None:
+        self._columns.append((f"{name}$ragged_values", pa.list_(kind), name, lambda t: _ragged(t, kind)))
+        for depth in range(1, tensor.ragged_rank):
+            self._columns.append(
+                (
+                    f"{name}$row_lengths_{depth}",
+                    pa.list_(pa.int64()),
+                    name,
+                    lambda t, depth=depth: _row_lengths(t, depth),  # type: ignore[misc]
+                )
+            )
+
+
+def _arrow_type(name: str, dtype: Any) -> pa.DataType:
+    types = {"int64": pa.int64(), "float32": pa.float32(), "string": pa.large_binary()}
+    if dtype.name not in types:
+        raise SchemaError(f"transformed feature {name!r} is {dtype.name}, which an Example cannot hold; use tf.cast")
+    return types[dtype.name]
+
+
+def _values(tensor: Any, kind: pa.DataType) -> pa.Array:
+    return pa.array(tensor.numpy().reshape(-1), type=kind)
+
+
+def _dense(tensor: Any, kind: pa.DataType, size: int | None) -> pa.Array:
+    values = _values(tensor, kind)
+    return values if size is None else pa.FixedSizeListArray.from_arrays(values, size)
+
+
+def _lists(offsets: np.ndarray, values: pa.Array) -> pa.Array:
+    if offsets[-1] > _INT32.max:
+        raise SchemaError(f"a batch has {offsets[-1]} values of one feature; use fewer rows in a batch")
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)
+
+
+def _sparse(tensor: Any, values: Any, kind: pa.DataType) -> pa.Array:
+    """One list a row; the tensor's indices are in row order, as TensorFlow requires."""
+    rows = int(tensor.dense_shape[0])
+    offsets = np.searchsorted(tensor.indices.numpy()[:, 0], np.arange(rows + 1))
+    return _lists(offsets, _values(values, kind))
+
+
+def _ragged(tensor: Any, kind: pa.DataType) -> pa.Array:
+    """All values of a row as one list."""
+    offsets = tensor.row_splits.numpy()
+    inner = tensor.values
+    while hasattr(inner, "row_splits"):
+        offsets, inner = inner.row_splits.numpy()[offsets], inner.values
+    uniform = int(np.prod(inner.shape[1:], dtype=np.int64))
+    return _lists(offsets * uniform, _values(inner, kind))
+
+
+def _row_lengths(tensor: Any, depth: int) -> pa.Array:
+    """The lengths of the lists at that depth, as one list a row."""
+    offsets = tensor.row_splits.numpy()
+    inner = tensor.values
+    for _ in range(depth - 1):
+        offsets, inner = inner.row_splits.numpy()[offsets], inner.values
+    return _lists(offsets, pa.array(np.diff(inner.row_splits.numpy()), pa.int64()))
+
+
+def describe_row(batch: pa.RecordBatch, row: int) -> str:
+    """A row in the words of an error message."""
+    return ", ".join(f"{name}={shorten(batch.column(name)[row].as_py(), 30)}" for name in batch.schema.names)
+
+
+def ancestors(operations: list[Any]) -> set[str]:
+    """Names of the operations and of all that they depend on."""
+    seen: set[str] = set()
+    todo = list(operations)
+    while todo:
+        operation = todo.pop()
+        if operation.name not in seen:
+            seen.add(operation.name)
+            todo.extend(tensor.op for tensor in operation.inputs)
+            todo.extend(operation.control_inputs)
+    return seen
