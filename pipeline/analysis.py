@@ -29,11 +29,9 @@ log = logging.getLogger("recordmill")
 
 def make_transform(
     config: Config, rows: RowSpec, partitions: Sequence[Partition], *, cache: Cache, workers: Workers, work_dir: str
-) -> Transform | None:
-    """The transform graph for the config's ``preprocess`` module; None when there is none."""
-    if config.preprocess_path is None:
-        return None
-    preprocessing = Preprocessing.load(config.preprocess_path)
+) -> Transform:
+    """The transform graph for the config's ``preprocess`` module, which it must name."""
+    preprocessing = Preprocessing.load(str(config.preprocess_path))
     key = digest(
         {
             "format": ANALYSIS_FORMAT,

@@ -108,6 +108,7 @@ def build(config: Config) -> BuildResult:
             return _Build(config, layout, work_dir, warnings).run()
     finally:
         log.removeHandler(warnings)
+        remove_leftovers(layout.dir)  # of worker threads that are still at it after Ctrl-C
 
 
 class _Build:
@@ -128,10 +129,12 @@ class _Build:
                 self.config, partitions, cache=self.cache, workers=self._threads, work_dir=self.work_dir
             )
             rows = row_spec(self.config, schema)
-        with self.clock.step("analyze"):
-            transform = make_transform(
-                self.config, rows, partitions, cache=self.cache, workers=self.workers, work_dir=self.work_dir
-            )
+        transform = None
+        if self.config.preprocess_path is not None:
+            with self.clock.step("analyze"):
+                transform = make_transform(
+                    self.config, rows, partitions, cache=self.cache, workers=self.workers, work_dir=self.work_dir
+                )
         spec = build_spec(self.config, rows, partitions, transform)
         key = build_key(self.config, spec, partitions)
         published = self._published(key)
@@ -140,8 +143,10 @@ class _Build:
         with self.clock.step("build"):
             block_files, built = self._build_blocks(partitions, spec)
         self._check_rows(block_files)
-        with self.clock.step("shuffle"):
-            ordered = self._shuffle_rows(partitions, block_files, spec)
+        ordered: Sequence[BlockFile] = block_files
+        if spec.shuffle == "rows":
+            with self.clock.step("shuffle"):
+                ordered = self._shuffle_rows(partitions, block_files, spec)
         with self.clock.step("assemble"):
             version, staged = new_version(datetime.now(timezone.utc)), os.path.join(self.work_dir, "version")
             shards = self._assemble(ordered, spec, staged)
@@ -214,9 +219,7 @@ class _Build:
     def _shuffle_rows(
         self, partitions: Sequence[Partition], block_files: Sequence[BlockFile], spec: BuildSpec
     ) -> Sequence[BlockFile]:
-        """With ``shuffle: rows``, the block files of the shuffled buckets, in order; else those of the partitions."""
-        if spec.shuffle != "rows":
-            return block_files
+        """The block files of the shuffled buckets, in order."""
         keys = [spec.key(p) for p in partitions]
         paths = tuple(file.path for file in block_files)
         buckets = [Bucket(split, i, paths) for split in self.config.split_names for i in range(spec.buckets)]

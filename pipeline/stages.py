@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -51,6 +52,9 @@ class Workers:
         return direct.pipeline(workers=number, processes=self.processes)
 
 
+_stopped = threading.Event()  # by Ctrl-C: worker threads, which the runner does not stop, begin nothing new
+
+
 class RunTask(beam.DoFn):
     """Task in, nothing out: the file is the result.
 
@@ -63,7 +67,7 @@ class RunTask(beam.DoFn):
         self._errors_folder = errors_folder
 
     def process(self, task: Task) -> Iterator[None]:
-        if os.path.exists(task.output):
+        if os.path.exists(task.output) or _stopped.is_set():
             return
         try:
             self._function(task.argument, task.output)
@@ -101,10 +105,14 @@ def run_stage(
     pipeline = workers.pipeline(todo)
     _ = pipeline | beam.Create(todo) | label >> beam.ParDo(RunTask(function, work_dir))
     failure: Exception | None = None
+    _stopped.clear()
     try:
         pipeline.run().wait_until_finish()
     except Exception as error:  # whatever the runner raises: the tasks' own reports say more
         failure = error
+    except BaseException:
+        _stopped.set()
+        raise
     missing = [task for task in todo if not os.path.exists(task.output)]
     if missing:
         raise _failure(label, missing, work_dir) from failure
