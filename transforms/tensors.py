@@ -6,8 +6,13 @@ says so, else dense for features with a ``shape``, and sparse with one ragged di
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
-from collections.abc import Callable, Iterable, Mapping
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,15 +22,41 @@ from transforms.errors import SchemaError, shorten
 
 Tensors = Mapping[str, Any]  # feature -> tf.Tensor, tf.SparseTensor or tf.RaggedTensor, each with the rows first
 
+_NOTE = re.compile(rb"WARNING: All log messages before absl|[IW]\d{4} \d\d:|To enable the following instructions")
 _INT32 = np.iinfo(np.int32)
 
 
+@functools.cache
 def import_tensorflow() -> Any:
-    """TensorFlow, with its C++ log at warnings: users wait for the import, they need not read about it."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    import tensorflow
+    """TensorFlow, without the notes of its C++ side: what matters is raised."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    with _without_notes():
+        import tensorflow
 
+        tensorflow.constant(0)  # the first operation has notes too
     return tensorflow
+
+
+@contextlib.contextmanager
+def _without_notes() -> Iterator[None]:
+    """Keeps TensorFlow's notes from standard error, where they go whatever its log level is; passes the rest on."""
+    if sys.stderr is None:  # a service without standard error
+        yield
+        return
+    sys.stderr.flush()
+    standard_error = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(standard_error, 2)
+            os.close(standard_error)
+            held.seek(0)
+            for line in held:
+                if not _NOTE.match(line):
+                    sys.stderr.write(line.decode(errors="replace"))
 
 
 def type_specs(proto: Any) -> dict[str, Any]:
@@ -35,10 +66,10 @@ def type_specs(proto: Any) -> dict[str, Any]:
     from tfx_bsl.tfxio.tensor_adapter import TensorAdapter, TensorAdapterConfig
 
     arrow_schema = ExamplesToRecordBatchDecoder(proto.SerializeToString()).ArrowSchema()
-    return dict(TensorAdapter(TensorAdapterConfig(arrow_schema, _representations(proto))).TypeSpecs())
+    return dict(TensorAdapter(TensorAdapterConfig(arrow_schema, representations(proto))).TypeSpecs())
 
 
-def _representations(proto: Any) -> dict[str, Any]:
+def representations(proto: Any) -> dict[str, Any]:
     from tfx_bsl.tfxio import tensor_representation_util
 
     return dict(tensor_representation_util.InferTensorRepresentationsFromMixedSchema(proto))
@@ -49,8 +80,8 @@ class TensorReader:
 
     def __init__(self, proto: Any, names: Iterable[str]) -> None:
         self._tf = import_tensorflow()
-        representations = _representations(proto)
-        wanted = {name: representations[name] for name in names}
+        all_of_them = representations(proto)
+        wanted = {name: all_of_them[name] for name in names}
         self._scalars = {
             name: r.dense_tensor.column_name
             for name, r in wanted.items()
@@ -85,7 +116,7 @@ class TensorReader:
         from tfx_bsl.tfxio.tensor_representation_util import GetSourceColumnsFromTensorRepresentation
 
         names = {path.steps()[0] for r in self._others.values() for path in GetSourceColumnsFromTensorRepresentation(r)}
-        columns = {name: _as_lists(batch.column(name)) for name in sorted(names)}
+        columns = {name: as_lists(batch.column(name)) for name in sorted(names)}
         listed = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
         if self._adapter is None or not self._adapter[0].equals(listed.schema):
             self._adapter = (listed.schema, TensorAdapter(TensorAdapterConfig(listed.schema, self._others)))
@@ -100,7 +131,7 @@ def _is_plain(representation: Any) -> bool:
     return dense and not representation.dense_tensor.HasField("default_value")
 
 
-def _as_lists(column: pa.Array) -> pa.Array:
+def as_lists(column: pa.Array) -> pa.Array:
     """The column as TFX has it: a list of values in each row."""
     if pa.types.is_fixed_size_list(column.type):
         return column.cast(pa.list_(column.type.value_type))
