@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from transforms.errors import SourceError
 from transforms.partition import FileSlice
-from transforms.sources.slices import SliceStream, open_file
+from transforms.sources.slices import SliceStream, fill, open_file
 
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
 
@@ -51,28 +51,25 @@ class TextStream:
         """See ``SliceStream.seed``; before the first read."""
         self._stored.seed(content)
 
-    def read(self, num_bytes: int) -> bytes:
-        """The next ``num_bytes``; fewer only at the end."""
-        parts = []
-        while num_bytes > 0:
-            part = self._read_some(num_bytes)
-            if not part:
-                self._stored.check(self._piece.fingerprint)
-                break
-            parts.append(part)
-            num_bytes -= len(part)
-            self.num_bytes += len(part)
-        return b"".join(parts)
-
-    def _read_some(self, num_bytes: int) -> bytes:
+    def fill(self, buffer: memoryview) -> int:
+        """Reads the next bytes into the buffer, and returns how many: fewer than it has room for only at the end."""
         try:
-            return bytes(self._stream.read(num_bytes))
+            count = fill(self._stream.readinto, buffer)
         except (OSError, EOFError, zlib.error, ValueError) as error:
             self._stored.check(self._piece.fingerprint)
             raise SourceError(
                 f"{self._piece.path}: the {self.compression} file is cut short or damaged ({error}); get it again from "
                 "where it came from"
             ) from error
+        if count < len(buffer):
+            self._stored.check(self._piece.fingerprint)
+        self.num_bytes += count
+        return count
+
+    def read(self, num_bytes: int) -> bytes:
+        """The next ``num_bytes``; fewer only at the end."""
+        buffer = memoryview(bytearray(num_bytes))
+        return bytes(buffer[: self.fill(buffer)])
 
     def __enter__(self) -> TextStream:
         return self

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import ctypes
+import functools
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from transforms.fingerprint import CHUNK_BYTES
 from transforms.native import Int64, Pointer, kernel
 from transforms.partition import BadRow, FileSlice, Partition, RawBatch
 from transforms.sources.compressed import TextStream, compression_of
-from transforms.sources.slices import group, open_file, warn_empty, whole_file
+from transforms.sources.slices import fill, group, open_file, warn_empty, whole_file
 
 MAX_ROWS = 16_384  # of a batch
 
@@ -31,6 +32,8 @@ _MAX_BYTES = (1 << 31) - (1 << 20)  # Arrow's parser counts in 32 bits
 _NO_LIMIT = (1 << 63) - 1
 _QUOTED = 3  # the state of csv_scan inside a quoted cell
 _BOM = b"\xef\xbb\xbf"
+Fill = Callable[[memoryview], int]  # reads into a buffer; fewer bytes than it has room for only at the end
+
 _scan = kernel("csv_scan", [Pointer, Int64, ctypes.c_uint8, Int64, Int64, Pointer, Pointer], Int64)
 
 
@@ -81,7 +84,7 @@ class CsvSource:
             yield whole_file(path)
             return
         with open_file(path) as file:
-            header, _ = self._begin(file.read, path)
+            header, _ = self._begin(functools.partial(fill, file.readinto), path)
             if header is None:
                 warn_empty(path)
                 return
@@ -105,16 +108,19 @@ class CsvSource:
         if position > start or first_row == 0:
             yield FileSlice(path, start, position, position - start, first_row, hashed.hexdigest())
 
-    def _begin(self, read: Callable[[int], bytes], path: str) -> tuple[Header | None, Iterator[_Chunk]]:
+    def _begin(self, fill: Fill, path: str) -> tuple[Header | None, Iterator[_Chunk]]:
         """The header (None: there is no text but blank lines) and what follows it."""
-        head = read(len(_BOM))
+        first_bytes = memoryview(bytearray(len(_BOM)))
+        head = bytes(first_bytes[: fill(first_bytes)])
         if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise _not_utf8(path, "it begins like UTF-16", "UTF-16")
         bom = head if head == _BOM else b""
-        chunks = _chunks(read, head[len(bom) :], self._delimiter, header=self._columns is None)
+        chunks = _chunks(fill, head[len(bom) :], self._delimiter, header=self._columns is None)
         if self._columns is not None:
             return Header(self._columns, bom), chunks
         first = next(chunks, None)
+        if first is not None and first.unclosed:
+            raise SourceError(f"{path}: a quote begins a cell of the header and is never closed; close it")
         if first is None or not first.rows:
             return None, chunks
         record = bytes(first.text)
@@ -139,11 +145,11 @@ class CsvSource:
     ) -> Iterator[RawBatch]:
         with TextStream(piece) as stream:
             if stream.compression:
-                header, chunks = self._begin(stream.read, piece.path)
+                header, chunks = self._begin(stream.fill, piece.path)
             else:
                 header = self._plain_header(piece.path)
                 stream.seed(header.content if header else b"")
-                chunks = _chunks(stream.read, b"", self._delimiter, header=False)
+                chunks = _chunks(stream.fill, b"", self._delimiter, header=False)
             if header is None:
                 warn_empty(piece.path)
                 return
@@ -161,7 +167,7 @@ class CsvSource:
 
     def _plain_header(self, path: str) -> Header | None:
         with open_file(path) as file:
-            return self._begin(file.read, path)[0]
+            return self._begin(functools.partial(fill, file.readinto), path)[0]
 
 
 class _Parser:
@@ -253,14 +259,21 @@ class _Parser:
         return SourceError(f"{self._path}, in the rows from {first_row + 1} on: cannot be read as CSV: {error}")
 
 
-def _chunks(read: Callable[[int], bytes], buffer: bytes, delimiter: str, *, header: bool) -> Iterator[_Chunk]:
-    """The records of a text in chunks of about CHUNK_BYTES and at most MAX_ROWS; the header is the first, alone."""
-    size, max_rows, end_of_text = CHUNK_BYTES, 1 if header else MAX_ROWS, False
+def _chunks(fill: Fill, head: bytes, delimiter: str, *, header: bool) -> Iterator[_Chunk]:
+    """The records of a text (``head`` and what ``fill`` gives) in chunks of at most CHUNK_BYTES and MAX_ROWS.
+
+    Longer records are chunks of their own; the header is the first, alone.  A chunk is valid until the next one.
+    """
+    buffer = memoryview(bytearray(CHUNK_BYTES))
+    rest, max_rows, end_of_text = memoryview(head), 1 if header else MAX_ROWS, False
     while not end_of_text:
-        block = read(size)
-        end_of_text = not block
-        buffer += block
-        rest = memoryview(buffer)
+        left = len(rest)
+        larger = memoryview(bytearray(2 * left)) if left == len(buffer) else buffer  # for a record longer than a chunk
+        larger[:left] = bytes(rest)
+        buffer = larger
+        count = fill(buffer[left:])
+        end_of_text = count < len(buffer) - left
+        rest = buffer[: left + count]
         while rest:
             end, rows, state = scan(rest, delimiter, max_rows=max_rows)
             stopped = rows == max_rows
@@ -268,16 +281,14 @@ def _chunks(read: Callable[[int], bytes], buffer: bytes, delimiter: str, *, head
                 unclosed = state == _QUOTED
                 end, rows = (end, rows) if unclosed else (len(rest), rows + (state != 0))
                 yield _Chunk(rest[:end], rows, rest[end:])
-                break
+                return
             if not rows:
-                size = max(size, len(buffer))  # a record longer than that: each try takes twice as much
                 break
             yield _Chunk(rest[:end], rows, rest[:0])
             rest = rest[end:]
             if not stopped:
                 break
             max_rows = MAX_ROWS
-        buffer = bytes(rest)
 
 
 def scan(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import xxhash
@@ -40,6 +40,14 @@ def open_file(path: str) -> io.FileIO:
 
 def warn_empty(path: str) -> None:
     log.warning("%s: the file is empty; it gives no rows", path)
+
+
+def fill(readinto: Callable[[memoryview], int | None], buffer: memoryview) -> int:
+    """Reads until the buffer is full or the stream ends; returns how many bytes that gave."""
+    filled = 0
+    while filled < len(buffer) and (count := readinto(buffer[filled:])):
+        filled += count
+    return filled
 
 
 class SliceStream(io.RawIOBase):
