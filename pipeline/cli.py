@@ -64,7 +64,6 @@ def _fail(message: str, status: int) -> None:
 
 def _log_to_stderr(level: int) -> None:
     """Our own log alone; the libraries' chatter stays out."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     handler = logging.StreamHandler()
     handler.setFormatter(_LogFormatter())
     logger = logging.getLogger("recordmill")

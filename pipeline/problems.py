@@ -28,6 +28,7 @@ _TYPES = {
     "model_type": "must be keys with values",
     "model_attributes_type": "must be keys with values",
     "tuple_type": "must be text or a list of texts",
+    "invalid_key": "keys are text; put it in quotes",
     "string_too_short": "must not be empty",
     "too_short": "must not be empty",
 }
