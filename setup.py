@@ -77,6 +77,7 @@ setup(
         "ruamel.yaml>=0.18",
         "typer>=0.15",
         "xxhash>=3.5",
+        "zlib-ng>=1.0",
     ],
     extras_require={
         "test": [

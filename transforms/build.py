@@ -21,7 +21,7 @@ from transforms.shuffle import random_keys
 from transforms.tfrecord import Records
 
 BUILD_FORMAT = 1  # raised when the same inputs give other bytes
-LIBRARIES = ("pyarrow", "isal", "deflate")  # whose versions may change the bytes
+LIBRARIES = ("pyarrow", "isal", "deflate", "zlib-ng")  # whose versions may change the bytes
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 
 import deflate
 from isal import isal_zlib
+from zlib_ng import zlib_ng
 
 from transforms.errors import ConfigError, CorruptError, shorten
 from transforms.partition import Block
@@ -23,20 +24,14 @@ from transforms.tfrecord import as_bytes, crc32c, crc32c_join, masked_crc32c
 
 CHUNK_BYTES = 1 << 20  # read, and handed on, at a time
 
-# Level -> codec and its own level, on the front of size against speed that docs/format.md shows.
-_MEMBER_CODECS = {
-    1: ("isal", 1),
-    2: ("libdeflate", 1),
-    3: ("libdeflate", 3),
-    4: ("libdeflate", 4),
-    5: ("libdeflate", 5),
-    6: ("libdeflate", 6),
-    7: ("libdeflate", 7),
-    8: ("libdeflate", 8),
-    9: ("libdeflate", 12),
+# Level -> codec and its own level, from the front of size against speed in docs/format.md.
+_ISAL = {1: ("isal", 1), 2: ("isal", 2), 3: ("isal", 3)}
+_MEMBER_CODECS = _ISAL | {
+    level: ("libdeflate", own) for level, own in zip(range(4, 10), (3, 5, 6, 7, 8, 12), strict=True)
 }
 # libdeflate ends every stream for good, so parts of a stream come from codecs that can flush.
-_STREAM_CODECS = {level: ("isal", level) if level <= 3 else ("zlib", level) for level in range(1, 10)}
+_STREAM_CODECS = _ISAL | {level: ("zlib-ng", level - 1) for level in range(4, 10)}
+_FLUSHING = {"isal": isal_zlib, "zlib-ng": zlib_ng}
 
 _GZIP_START = b"\x1f\x8b\x08\x00\0\0\0\0\x00\xff"  # no name, no time, no system: the same bytes everywhere
 _ZLIB_START = b"\x78\x01"
@@ -87,6 +82,13 @@ class Compression:
         return {"gzip": "GZIP", "zlib": "ZLIB", "none": ""}[self.name]
 
     @property
+    def codec(self) -> tuple[str, int]:
+        """The library that compresses, and its own level; ``("", 0)`` when nothing does."""
+        if self.name == "none":
+            return "", 0
+        return (_MEMBER_CODECS if self._makes_members else _STREAM_CODECS)[self.level]
+
+    @property
     def _makes_members(self) -> bool:
         return self.name == "gzip" and self.gzip_members == "blocks"
 
@@ -101,10 +103,10 @@ class Compression:
         if self.name == "none":
             return Packed(view.tobytes(), 0)
         if self._makes_members:
-            return Packed(_pack_member(view, self.level, num_records), 0)
+            return Packed(_pack_member(view, self.codec, num_records), 0)
         checksum = deflate.crc32(view) if self.name == "gzip" else deflate.adler32(view)
-        codec, level = _STREAM_CODECS[self.level]
-        compressor: Any = (isal_zlib if codec == "isal" else zlib).compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
+        codec, level = self.codec
+        compressor: Any = _FLUSHING[codec].compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
         return Packed(compressor.compress(view) + compressor.flush(zlib.Z_SYNC_FLUSH), checksum)
 
     def unpack(self, stored: Any, *, raw_bytes: int, name: str) -> bytes:
@@ -150,13 +152,13 @@ def adler32_combine(first: int, second: int, second_bytes: int) -> int:
     return high << 16 | low
 
 
-def _pack_member(raw: Any, level: int, num_records: int) -> bytes:
-    codec, codec_level = _MEMBER_CODECS[level]
+def _pack_member(raw: Any, codec: tuple[str, int], num_records: int) -> bytes:
+    library, level = codec
     payload: bytes | bytearray
-    if codec == "isal":
-        payload = isal_zlib.compress(raw, codec_level, -zlib.MAX_WBITS)
+    if library == "isal":
+        payload = isal_zlib.compress(raw, level, -zlib.MAX_WBITS)
     else:
-        payload = deflate.deflate_compress(raw, codec_level)
+        payload = deflate.deflate_compress(raw, level)
     num_bytes = _MEMBER_HEADER_BYTES + len(payload) + _MEMBER_TRAILER.size
     fields = _MEMBER_FIELDS.pack(_FORMAT_VERSION, num_bytes, len(raw), num_records, crc32c(payload))
     return b"".join((_MEMBER_START, fields, payload, _MEMBER_TRAILER.pack(deflate.crc32(raw), len(raw))))

@@ -8,7 +8,7 @@
 #include "crc32c.h"
 #include "kernels.h"
 
-enum { SLACK = 64, WORD = 16 };
+enum { SLACK = 64, WORD = 16, PREFETCH = 4096 };
 enum { RECORD_HEADER = 12, RECORD_FOOTER = 4 };
 enum { TAG_1 = 0x0a, TAG_2 = 0x12, TAG_3 = 0x1a }; /* fields 1, 2 and 3 with a length before them */
 enum { BYTES_LIST = TAG_1, FLOAT_LIST = TAG_2, INT64_LIST = TAG_3 }; /* fields of Feature */
@@ -81,27 +81,41 @@ static inline uint8_t tag_of(const column *c) {
   return c->kind >= BINARY32 ? BYTES_LIST : c->kind == FLOAT ? FLOAT_LIST : INT64_LIST;
 }
 
+/* How many bytes have their highest bit set: eight counters in a word, joined before their sum may exceed a byte. */
+static int64_t high_bytes(const uint8_t *p, int64_t n) {
+  const uint64_t ones = 0x0101010101010101ull;
+  int64_t high = 0;
+  while (n >= 8) {
+    uint64_t counters = 0;
+    for (int words = 0; words < 31 && n >= 8; words++, p += 8, n -= 8) counters += (load64(p) >> 7) & ones;
+    high += (int64_t)((counters * ones) >> 56);
+  }
+  for (; n > 0; n--) high += *p++ >> 7;
+  return high;
+}
+
 /* Integers of each width: what they take as varints, and the varints. Negative ones take 10 bytes, as sign-extended. */
-#define INTEGERS(NAME, TYPE)                                                                  \
-  static inline uint64_t load_##NAME(const uint8_t *values, int64_t i) {                      \
-    TYPE v;                                                                                   \
-    memcpy(&v, values + (int64_t)sizeof v * i, sizeof v);                                     \
-    return (uint64_t)(int64_t)v;                                                              \
-  }                                                                                           \
-  static int64_t sizes_##NAME(const uint8_t *values, int64_t lo, int64_t hi) {                \
-    int64_t size = 0;                                                                         \
-    for (int64_t i = lo; i < hi; i++) size += varint_size(load_##NAME(values, i));            \
-    return size;                                                                              \
-  }                                                                                           \
-  static uint8_t *put_##NAME(uint8_t *p, const uint8_t *values, int64_t lo, int64_t hi) {     \
-    for (int64_t i = lo; i < hi; i++) {                                                       \
-      /* Eight small values of one byte are their own varints. */                             \
-      if (sizeof(TYPE) == 1)                                                                  \
-        for (; hi - i > 8 && !(load64(values + i) & 0x8080808080808080ull); i += 8, p += 8)   \
-          memcpy(p, values + i, 8);                                                           \
-      p = put_varint(p, load_##NAME(values, i));                                              \
-    }                                                                                         \
-    return p;                                                                                 \
+#define INTEGERS(NAME, TYPE)                                                                           \
+  static inline uint64_t load_##NAME(const uint8_t *values, int64_t i) {                               \
+    TYPE v;                                                                                            \
+    memcpy(&v, values + (int64_t)sizeof v * i, sizeof v);                                              \
+    return (uint64_t)(int64_t)v;                                                                       \
+  }                                                                                                    \
+  static int64_t sizes_##NAME(const uint8_t *values, int64_t lo, int64_t hi) {                         \
+    if (sizeof(TYPE) == 1) return hi - lo + ((TYPE)-1 < 0 ? 9 : 1) * high_bytes(values + lo, hi - lo); \
+    int64_t size = 0;                                                                                  \
+    for (int64_t i = lo; i < hi; i++) size += varint_size(load_##NAME(values, i));                     \
+    return size;                                                                                       \
+  }                                                                                                    \
+  static uint8_t *put_##NAME(uint8_t *p, const uint8_t *values, int64_t lo, int64_t hi) {              \
+    for (int64_t i = lo; i < hi; i++) {                                                                \
+      /* Eight small values of one byte are their own varints. */                                      \
+      if (sizeof(TYPE) == 1)                                                                           \
+        for (; hi - i > 8 && !(load64(values + i) & 0x8080808080808080ull); i += 8, p += 8)            \
+          memcpy(p, values + i, 8);                                                                    \
+      p = put_varint(p, load_##NAME(values, i));                                                       \
+    }                                                                                                  \
+    return p;                                                                                          \
   }
 
 INTEGERS(int8, int8_t)
@@ -141,9 +155,16 @@ static int64_t content_size(const column *c, int64_t lo, int64_t hi) {
   return size;
 }
 
+/* Asks for what the next row will copy, most likely, while this one is written and summed. */
+static inline uint8_t *put_long(uint8_t *p, const uint8_t *from, int64_t size) {
+  for (int64_t at = size; at < 2 * size && at < size + PREFETCH; at += 64) __builtin_prefetch(from + at);
+  memcpy(p, from, (size_t)size);
+  return p + size;
+}
+
 static inline uint8_t *put_binary(uint8_t *p, const column *c, int64_t start, int64_t size) {
   if (size > 128 || start + ((size + WORD - 1) & -WORD) > c->values_size) {
-    memcpy(p, c->values + start, (size_t)size);
+    return put_long(p, c->values + start, size);
   } else {
     for (int64_t at = 0; at < size; at += WORD) put_word(p + at, c->values + start + at);
   }
@@ -159,7 +180,7 @@ static uint8_t *put_content(uint8_t *p, const column *c, int64_t lo, int64_t hi)
     case INT32: return put_int32(p, c->values, lo, hi);
     case UINT32: return put_uint32(p, c->values, lo, hi);
     case INT64: return put_int64(p, c->values, lo, hi);
-    case FLOAT: memcpy(p, c->values + 4 * lo, (size_t)(4 * (hi - lo))); return p + 4 * (hi - lo);
+    case FLOAT: return put_long(p, c->values + 4 * lo, 4 * (hi - lo));
   }
   for (int64_t i = lo; i < hi; i++) {
     int64_t start = binary_start(c, i), size = binary_start(c, i + 1) - start;
