@@ -26,8 +26,14 @@ CHUNK_BYTES = 1 << 20  # read, and handed on, at a time
 
 # Level -> codec and its own level, from the front of size against speed in docs/format.md.
 _ISAL = {1: ("isal", 1), 2: ("isal", 2), 3: ("isal", 3)}
-_MEMBER_CODECS = _ISAL | {
-    level: ("libdeflate", own) for level, own in zip(range(4, 10), (3, 5, 6, 7, 8, 12), strict=True)
+_MEMBER_CODECS = {
+    **_ISAL,
+    4: ("libdeflate", 3),
+    5: ("libdeflate", 5),
+    6: ("libdeflate", 6),
+    7: ("libdeflate", 7),
+    8: ("libdeflate", 8),
+    9: ("libdeflate", 12),
 }
 # libdeflate ends every stream for good, so parts of a stream come from codecs that can flush.
 _STREAM_CODECS = _ISAL | {level: ("zlib-ng", level - 1) for level in range(4, 10)}
@@ -56,7 +62,7 @@ class Compression:
     """How shards are stored.  ``level``: 1 (fastest) to 9 (smallest); nothing to ``none``.
 
     ``gzip_members``: ``blocks`` makes each block a member; ``single`` makes one member of a shard, for readers that
-    stop after the first (TensorFlow before 2.5).  Raises ConfigError for what is not offered.
+    stop after the first (TensorFlow 2.4 and older).  Raises ConfigError for what is not offered.
     """
 
     name: Literal["gzip", "zlib", "none"]
