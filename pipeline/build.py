@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -66,7 +66,7 @@ class _Clock:
     """Seconds since the start, and of each step."""
 
     start: float = field(default_factory=time.monotonic)
-    steps: Counter[str] = field(default_factory=Counter)
+    steps: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[None]:

@@ -40,7 +40,11 @@ def source(folder: Path, **files: str | bytes) -> None:
 def rows(folder: Path, split: str = "all") -> list[dict[str, Any]]:
     """All rows of the latest version's split, decoded: features with one value as that value."""
     found = inspect(str(folder / "out"), rows=10**6, split=split)
-    return [{k: v[0] if isinstance(v, list) and len(v) == 1 else v for k, v in row.items()} for row in found.rows[split]]
+    return [{name: _scalar(value) for name, value in row.items()} for row in found.rows[split]]
+
+
+def _scalar(value: Any) -> Any:
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def shards(folder: Path) -> dict[str, bytes]:

@@ -18,6 +18,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+from apache_beam.pvalue import AsList, PCollection
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -53,7 +54,7 @@ class EncodedBlock:
     raw_bytes: int  # before compression
 
 
-class EncodeExamples(beam.PTransform):
+class EncodeExamples(beam.PTransform[PCollection[pa.RecordBatch], PCollection[EncodedBlock]]):
     """PCollection of RecordBatch in, PCollection of EncodedBlock out, of about 1 MiB before compression each.
 
     All rows of a bundle come out, in their order.  What a column becomes says ``transforms.example``, which also says
@@ -64,11 +65,12 @@ class EncodeExamples(beam.PTransform):
         super().__init__(label)
         self._compression = compression or Compression("gzip")
 
-    def expand(self, batches: beam.PCollection) -> beam.PCollection:
-        return batches | "EncodeBlocks" >> beam.ParDo(_EncodeBlocks(self._compression))
+    def expand(self, batches: PCollection[pa.RecordBatch]) -> PCollection[EncodedBlock]:
+        blocks: PCollection[EncodedBlock] = batches | "EncodeBlocks" >> beam.ParDo(_EncodeBlocks(self._compression))
+        return blocks
 
 
-class WriteToTFRecord(beam.PTransform):
+class WriteToTFRecord(beam.PTransform[PCollection[Any], PCollection[ShardInfo]]):
     """PCollection of RecordBatch, tf.train.Example or bytes in, PCollection of ``assemble.ShardInfo`` out.
 
     Writes ``<file_path_prefix>-00000-of-00004.tfrecord.gz`` and so on.  ``num_shards``: exactly so many, or as many as
@@ -102,12 +104,13 @@ class WriteToTFRecord(beam.PTransform):
             compression=compression or Compression("gzip"),
         )
 
-    def expand(self, elements: beam.PCollection) -> beam.PCollection:
+    def expand(self, elements: PCollection[Any]) -> PCollection[ShardInfo]:
         once = elements.pipeline | "Once" >> beam.Create([None])
         block_files = elements | "WriteBlocks" >> beam.ParDo(_WriteBlocks(self._shards))
-        plans = once | "DealBlocks" >> beam.FlatMap(self._shards.plan, beam.pvalue.AsList(block_files))
+        plans = once | "DealBlocks" >> beam.FlatMap(self._shards.plan, AsList(block_files))
         shards = plans | beam.Reshuffle() | "AssembleShards" >> beam.Map(self._shards.assemble)
-        return once | "PublishShards" >> beam.FlatMap(self._shards.publish, beam.pvalue.AsList(shards))
+        published: PCollection[ShardInfo] = once | "PublishShards" >> beam.FlatMap(self._shards.publish, AsList(shards))
+        return published
 
 
 @dataclass(frozen=True)
@@ -277,4 +280,4 @@ def _serialized(element: Any) -> bytes:
 
 
 def _in_global_window(value: Any) -> WindowedValue:
-    return WindowedValue(value, GlobalWindow().max_timestamp(), [GlobalWindow()])
+    return WindowedValue(value, GlobalWindow().max_timestamp(), (GlobalWindow(),))
