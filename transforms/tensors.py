@@ -132,16 +132,17 @@ def _is_plain(representation: Any) -> bool:
 
 
 def as_lists(column: pa.Array) -> pa.Array:
-    """The column as TFX has it: a list of values in each row."""
+    """The column as TFX has it: a list of values in each row, and no slice (TFX reads what lies outside of it)."""
     if pa.types.is_fixed_size_list(column.type):
         return column.cast(pa.list_(column.type.value_type))
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        return column
+        is_slice = column.offset or len(column.values) != column.offsets[-1].as_py()
+        return pa.concat_arrays([column]) if is_slice else column
     if not column.null_count:
         return pa.ListArray.from_arrays(pa.array(np.arange(len(column) + 1, dtype=np.int32)), column)
     present = column.is_valid().to_numpy(zero_copy_only=False)
     offsets = np.concatenate([[0], np.cumsum(present)]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), column.drop_null())
+    return pa.ListArray.from_arrays(pa.array(offsets), column.drop_null(), mask=pa.array(~present))
 
 
 # ---- and back --------------------------------------------------------------------------------------------------------

@@ -7,5 +7,6 @@
 from transforms.analyze.engine import analyze
 from transforms.analyze.phase import accumulate
 from transforms.analyze.spec import AnalysisReport, PhaseSpec, Unsupported
+from transforms.analyze.stock import analyze_stock
 
-__all__ = ["AnalysisReport", "PhaseSpec", "Unsupported", "accumulate", "analyze"]
+__all__ = ["AnalysisReport", "PhaseSpec", "Unsupported", "accumulate", "analyze", "analyze_stock"]

@@ -15,7 +15,7 @@ from transforms.analyze import combine, mutual_information, vocabulary, vocabula
 from transforms.analyze.observe import warn_of_spoiled_columns
 from transforms.analyze.phase import OBSERVATIONS, section_name, tensor_name
 from transforms.analyze.phase_graph import save_model, write_phase_graph
-from transforms.analyze.plan import Source, Traced, evaluate, trace
+from transforms.analyze.plan import Source, Traced, evaluate, find_analyzers, trace
 from transforms.analyze.sections import SectionFile
 from transforms.analyze.spec import AnalysisReport, AnalyzerSpec, GraphFile, PhaseSpec
 from transforms.analyze.tft_internals import internals
@@ -41,11 +41,11 @@ def analyze(
     """
     os.makedirs(work_dir, exist_ok=True)
     traced = trace(preprocessing, schema.to_proto(), work_dir)
-    run = _Run(traced, schema.to_text(), run_phase, work_dir)
+    phases = find_analyzers(traced.operations)
+    run = _Run(traced, phases, schema.to_text(), run_phase=run_phase, work_dir=work_dir)
     model = evaluate(traced.operations, run.visit)
     _publish(model, traced.assets, out_dir)
-    analyzers = sum(len(phase) for phase in traced.phases.values())
-    return AnalysisReport("columnar", len(traced.phases), analyzers, run.num_partitions)
+    return AnalysisReport("columnar", len(phases), sum(map(len, phases.values())), run.num_partitions)
 
 
 def _publish(model: str, assets: Mapping[str, str], out_dir: str) -> None:
@@ -93,8 +93,17 @@ class _States:
 class _Run:
     """Each method ``_<name>`` is what TFT's operation of that name does; ``visit`` finds it."""
 
-    def __init__(self, traced: Traced, schema_text: str, run_phase: RunPhase, work_dir: str) -> None:
+    def __init__(
+        self,
+        traced: Traced,
+        analyzers: Mapping[int, tuple[AnalyzerSpec, ...]],
+        schema_text: str,
+        *,
+        run_phase: RunPhase,
+        work_dir: str,
+    ) -> None:
         self._traced = traced
+        self._analyzers = analyzers
         self._schema_text = schema_text
         self._run_phase = run_phase
         self._work_dir = work_dir
@@ -125,7 +134,7 @@ class _Run:
         return source if isinstance(source, Source) else source[operation.keys]
 
     def _spec(self, number: int, graph: GraphFile) -> PhaseSpec:
-        analyzers = self._traced.phases.get(number, ())
+        analyzers = self._analyzers.get(number, ())
         return PhaseSpec(number, graph, self._schema_text, analyzers, self._watched(analyzers) if graph.path else ())
 
     def _watched(self, analyzers: Sequence[AnalyzerSpec]) -> tuple[str, ...]:

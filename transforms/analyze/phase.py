@@ -115,14 +115,18 @@ def _load_graph_def(graph: GraphFile, fetches: tuple[str, ...]) -> tuple[Iterabl
     graph_def = tf.compat.v1.GraphDef.FromString(Path(graph.path).read_bytes())
     wrapped = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(graph_def, name=""), [])
     fed = [(name, i, tensor) for name, tensors in graph.feeds for i, tensor in enumerate(tensors) if tensor]
+    # Fed, not left as constants: TensorFlow would turn x / constant into a product, which rounds in another way than in
+    # the graph that transforms the data.
+    values = {node.name: node.attr["value"].tensor for node in graph_def.node if node.name in graph.bound}
+    bound = [tf.constant(tf.make_ndarray(values[name])) for name in graph.bound]
     function = wrapped.prune(
-        [wrapped.graph.get_tensor_by_name(tensor) for _, _, tensor in fed],
+        [wrapped.graph.get_tensor_by_name(tensor_name(name)) for name in [t for _, _, t in fed] + list(graph.bound)],
         [wrapped.graph.get_tensor_by_name(tensor_name(name)) for name in fetches],
     )
 
     def run(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         components = {name: tf.nest.flatten(value, expand_composites=True) for name, value in inputs.items()}
-        return dict(zip(fetches, function(*[components[name][i] for name, i, _ in fed]), strict=True))
+        return dict(zip(fetches, function(*[components[name][i] for name, i, _ in fed], *bound), strict=True))
 
     return [name for name, _ in graph.feeds], run
 

@@ -28,9 +28,9 @@ def write_phase_graph(
     if not _is_pure(traced.graph, used, bound, {part.op.name for parts in feeds.values() for part in parts}):
         return _write_saved_model(traced, bindings, fetches, tuple(feeds), work_dir)
     path = os.path.join(work_dir, f"phase-{number}.graph.pb")
-    write_committed(path, _graph_def(traced.graph, fetches, bound).SerializeToString(deterministic=True))
+    write_committed(path, _graph_def(traced.graph, used, bound).SerializeToString(deterministic=True))
     names = {name: tuple(p.name if p.op.name in used else None for p in parts) for name, parts in feeds.items()}
-    return GraphFile(path, False, tuple(sorted(names.items())))
+    return GraphFile(path, False, tuple(sorted(names.items())), tuple(sorted(used & bound.keys())))
 
 
 def _is_pure(graph: Any, used: set[str], bound: Mapping[str, Any], fed: set[str]) -> bool:
@@ -45,10 +45,11 @@ def _is_pure(graph: Any, used: set[str], bound: Mapping[str, Any], fed: set[str]
     return not any(bound[name].is_asset_filepath for name in used & bound.keys())
 
 
-def _graph_def(graph: Any, fetches: Sequence[str], bound: Mapping[str, Any]) -> Any:
+def _graph_def(graph: Any, used: set[str], bound: Mapping[str, Any]) -> Any:
     tf = import_tensorflow()
-    operations = [tensor_name(name).partition(":")[0] for name in fetches]
-    graph_def = tf.compat.v1.graph_util.extract_sub_graph(graph.as_graph_def(), operations)
+    everything = graph.as_graph_def()
+    graph_def = tf.compat.v1.GraphDef(versions=everything.versions, library=everything.library)
+    graph_def.node.extend(node for node in everything.node if node.name in used)
     for node in graph_def.node:
         if node.name in bound:
             binding = bound[node.name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from transforms.analyze.spec import AnalyzerSpec, Unsupported
@@ -24,11 +24,10 @@ class Traced:
     fingerprint: Any
     operations: Any
     assets: Mapping[str, str]
-    phases: Mapping[int, tuple[AnalyzerSpec, ...]] = field(default_factory=dict)
 
 
 def trace(preprocessing: Preprocessing, proto: Any, temp_dir: str) -> Traced:
-    """Raises ConfigError with the user's line when the function fails, Unsupported for what only stock TFT knows."""
+    """Raises ConfigError with the user's line when the function fails."""
     tft, specs = internals(), type_specs(proto)
     try:
         graph, inputs, outputs = tft.trace(preprocessing.function, specs, False, temp_dir)
@@ -42,8 +41,7 @@ def trace(preprocessing: Preprocessing, proto: Any, temp_dir: str) -> Traced:
     tft.clear_asset_annotations(graph)
     fingerprint = tft.fingerprint(graph, inputs)
     operations, _, _ = tft.build(graph, inputs, outputs)
-    phases = find_analyzers(operations)
-    return Traced(preprocessing.function, specs, graph, inputs, fingerprint, operations, assets, phases)
+    return Traced(preprocessing.function, specs, graph, inputs, fingerprint, operations, assets)
 
 
 def evaluate(value: Any, visit: Callable[[Any, tuple[Any, ...]], tuple[Any, ...]]) -> Any:
@@ -132,6 +130,24 @@ def find_analyzers(operations: Any) -> dict[int, tuple[AnalyzerSpec, ...]]:
 
     evaluate(operations, visit)
     return {number: tuple(analyzers) for number, analyzers in sorted(phases.items())}
+
+
+def count_analyzers(operations: Any) -> tuple[int, int]:
+    """The numbers of phases and of analyzers, of any kind."""
+    phases, analyzers = 0, 0
+
+    def visit(operation: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        nonlocal phases, analyzers
+        kind = type(operation).__name__
+        phases += kind == "ApplySavedModel"
+        if kind == "PackedCombineAccumulate":
+            analyzers += len(operation.combiners)
+        else:
+            analyzers += kind.endswith("Accumulate") or kind == "PTransform"
+        return (None,) * int(operation.num_outputs)
+
+    evaluate(operations, visit)
+    return phases, analyzers
 
 
 def _combine(label: str, tensors: tuple[str, ...], combiner: Any, *, per_key: bool = False) -> AnalyzerSpec:

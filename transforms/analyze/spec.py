@@ -47,12 +47,13 @@ class GraphFile:
     """The graph of a phase: a GraphDef, or TFT's SavedModel where tables or variables take part.
 
     ``feeds``: the inputs that it takes, each with the names of its component tensors in a GraphDef (``None`` in place
-    of those that nothing depends on).
+    of those that nothing depends on).  ``bound``: the constants in a GraphDef that are results of earlier phases.
     """
 
     path: str
     is_saved_model: bool
     feeds: tuple[tuple[str, tuple[str | None, ...]], ...]
+    bound: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
