@@ -16,7 +16,7 @@ from transforms import compression
 from transforms.compression import Compression, adler32_combine, decompress_stream, sniff, walk
 from transforms.errors import ConfigError, CorruptError
 from transforms.partition import Block
-from transforms.tfrecord import crc32c, frame
+from transforms.tfrecord import crc32c, frame, scan, scan_stream
 
 LEVELS = range(1, 10)
 CONTAINERS = [
@@ -248,6 +248,46 @@ def test_sniff_sees_the_content() -> None:
     # A record whose length looks like another format's beginning.
     for length in (0x8B1F, 0x0178):
         assert sniff(frame(bytes(length), np.array([0, length])).data[:20].tobytes()) == "none"
+
+
+def test_a_folder_of_damaged_files(tmp_path: Path) -> None:
+    """Reported as tensorflow/tensorflow#13463: each error names the file and the place, and good files are read."""
+    good, one = RAW[0], [0, *np.cumsum([len(r) for r in records_in(RAW[0])]).tolist()]
+    flipped = bytearray(good)
+    flipped[one[2] + 14] ^= 1
+    files = {
+        "good.tfrecord": good,
+        "good.tfrecord.gz": gzip.compress(good),
+        "gzip_inside.tfrecord": gzip.compress(good),
+        "zero_bytes.tfrecord": b"",
+        "no_records.tfrecord.gz": gzip.compress(b""),
+        "cut.tfrecord": good[: one[5] - 3],
+        "flipped.tfrecord": bytes(flipped),
+        "cut.tfrecord.gz": gzip.compress(good)[:-12],
+        "page.tfrecord": b"<html><body>503 Service Unavailable</body></html>\n",
+    }
+    found: dict[str, object] = {}
+    for name, content in files.items():
+        try:
+            found[name] = sum(
+                len(part) for part in scan_stream(decompress_stream(io.BytesIO(content), name=name), name=name)
+            )
+        except CorruptError as error:
+            found[name] = str(error)
+    assert [found[name] for name in list(files)[:5]] == [40, 40, 40, 0, 0]
+    beginnings = {
+        "cut.tfrecord": f"cut short after 4 whole records: of record 4 (from 0), at byte {one[4]}, ",
+        "flipped.tfrecord": f"checksum wrong in record 2 (from 0), at byte {one[2]}: ",
+        "cut.tfrecord.gz": "cut short: the gzip stream that begins at byte 0 does not end",
+        "page.tfrecord": "not a TFRecord file",
+    }
+    for name, beginning in beginnings.items():
+        assert str(found[name]).startswith(f"{name}: {beginning}")
+
+
+def records_in(raw: bytes) -> list[bytes]:
+    offsets = scan(raw, name="raw").offsets.tolist()
+    return [raw[begin:end] for begin, end in zip(offsets, offsets[1:], strict=False)]
 
 
 READ_WITH_TENSORFLOW = """

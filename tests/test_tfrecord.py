@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from transforms.errors import CorruptError, SchemaError
 from transforms.native import Int64, Pointer, UInt32, kernel
-from transforms.tfrecord import FRAME_BYTES, Records, crc32c, crc32c_join, frame, frame_array, gather, scan
+from transforms.tfrecord import FRAME_BYTES, Records, crc32c, crc32c_join, frame, frame_array, gather, scan, scan_stream
 
 _by_table = kernel("crc32c_by_table", [Pointer, Int64], UInt32)
 
@@ -179,6 +179,39 @@ def test_a_length_beyond_all_bounds_is_no_crash() -> None:
         masked = (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
         with pytest.raises(CorruptError, match="cut short after 1 whole records"):
             scan(framed(b"a") + head + masked.to_bytes(4, "little") + bytes(50), name="x")
+
+
+def in_chunks(data: bytes, size: int) -> list[bytes]:
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+@given(st.lists(st.binary(max_size=100), max_size=12), st.integers(1, 300))
+def test_a_stream_may_be_cut_into_chunks_anywhere(payloads: list[bytes], size: int) -> None:
+    parts = list(scan_stream(in_chunks(records_of(payloads).data.tobytes(), size), name="x"))
+    assert [bytes(part.payload(i)) for part in parts for i in range(len(part))] == payloads
+
+
+@pytest.mark.parametrize("size", [1, 13, 50, 1000])
+def test_faults_in_a_stream_are_named_as_in_one_buffer(size: int) -> None:
+    data = records_of(PAYLOADS).data.tobytes()
+    broken = [data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :] for at in range(len(data))]
+    broken += [data[:end] for end in range(1, len(data))] + [b"<html>" * 10]
+    for content in broken:
+        try:
+            scan(content, name="f")
+        except CorruptError as error:
+            with pytest.raises(CorruptError) as stream_error:
+                list(scan_stream(in_chunks(content, size), name="f"))
+            assert str(stream_error.value) == str(error)
+        else:
+            assert sum(len(part) for part in scan_stream(in_chunks(content, size), name="f")) < len(PAYLOADS)
+
+
+def test_whole_records_before_a_fault_are_handed_on() -> None:
+    stream = scan_stream([records_of(PAYLOADS).data.tobytes()[:-1]], name="f")
+    assert len(next(stream)) == 3
+    with pytest.raises(CorruptError, match="f: cut short after 3 whole records"):
+        next(stream)
 
 
 def test_nothing_holds_no_record() -> None:

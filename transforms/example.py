@@ -121,7 +121,7 @@ class Encoder:
             yield self.encode(batch)
 
 
-def decode(serialized: pa.Array, *, schema: Any = None) -> pa.RecordBatch:
+def decode(serialized: pa.Array, schema: Any = None) -> pa.RecordBatch:
     """Serialized Examples (an array of binary) as a batch of list columns, through tfx_bsl; for inspection.
 
     ``schema`` (a ``tensorflow_metadata`` Schema) says which features to decode, and their types; without it, all that

@@ -7,7 +7,7 @@ Source: https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/lib
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,20 +109,56 @@ def scan(buffer: Any, *, name: str, first_record: int = 0) -> Records:
     CorruptError with the record's number (from 0), the offset in the buffer, and what is wrong there.
     """
     data = as_bytes(buffer)
+    offsets, fault = _scan_whole(data)
+    if fault:
+        end, whole = int(offsets[-1]), len(offsets) - 1
+        raise CorruptError(f"{name}: {_explain(fault, data[end:], end, first_record + whole)}")
+    return Records(data, offsets)
+
+
+def scan_stream(chunks: Iterable[bytes], *, name: str) -> Iterator[Records]:
+    """The records of a stream that comes in chunks, which may end anywhere; checked as by ``scan``.
+
+    Holds a chunk, and a record, in memory.  Raises CorruptError with the record's number and its offset in the stream,
+    after the whole records before it were handed on.
+    """
+    parts: list[bytes] = []
+    held = wanted = offset = num_records = 0
+    for chunk in chunks:
+        parts.append(chunk)
+        held += len(chunk)
+        if held < wanted:
+            continue
+        data = as_bytes(b"".join(parts))
+        offsets, fault = _scan_whole(data)
+        end, whole = int(offsets[-1]), len(offsets) - 1
+        if whole:
+            yield Records(data[:end], offsets)
+        if fault in (_WRONG_LENGTH, _WRONG_DATA):
+            raise CorruptError(f"{name}: {_explain(fault, data[end:], offset + end, num_records + whole)}")
+        rest = data[end:].tobytes()
+        parts, held, offset, num_records = [rest], len(rest), offset + end, num_records + whole
+        wanted = FRAME_BYTES + int.from_bytes(rest[:8], "little") if fault == _CUT_IN_DATA else HEADER_BYTES
+    if held:
+        rest = b"".join(parts)
+        _, fault = _scan_whole(as_bytes(rest))
+        raise CorruptError(f"{name}: {_explain(fault, as_bytes(rest), offset, num_records)}")
+
+
+def _scan_whole(data: np.ndarray) -> tuple[np.ndarray, int]:
+    """The offsets of the whole and right records at the beginning of the data, and the fault that stands after them."""
     address, size = data.ctypes.data, data.nbytes
     offsets = np.empty(_count(address, size) + 1, dtype=np.int64)
     fault = np.zeros(1, dtype=np.int32)
     n = _scan(address, size, offsets.ctypes.data, fault.ctypes.data)
-    if fault[0]:
-        raise CorruptError(f"{name}: {_explain(int(fault[0]), data, int(offsets[n]), first_record + n)}")
-    return Records(data, offsets[: n + 1])
+    return offsets[: n + 1], int(fault[0])
 
 
-def _explain(fault: int, data: np.ndarray, offset: int, record: int) -> str:
-    rest = data[offset:]
+def _explain(fault: int, rest: np.ndarray, offset: int, record: int) -> str:
+    """``rest``: the bytes from the record with the fault on."""
     where = f"record {record} (from 0), at byte {offset}"
     if fault == _WRONG_LENGTH and record == 0:
-        return _explain_start(bytes(rest[:16]))
+        return _explain_start(bytes(rest[:HEADER_BYTES]))
     if fault == _WRONG_LENGTH:
         return f"the length of {where}, is damaged (its checksum is wrong), so the records after it are lost too"
     if fault == _WRONG_DATA:
