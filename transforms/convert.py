@@ -7,7 +7,6 @@ unit is coarser; a float64 becomes the nearest float32.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,22 +15,25 @@ import pyarrow.compute as pc
 
 from transforms.errors import SchemaError, shorten
 from transforms.native import Int64, Pointer, kernel
-from transforms.schema import Feature
+from transforms.schema import ARROW_TYPES, Feature, TimeUnit
 
 _text_to_int64 = kernel("text_to_int64", [Pointer, Pointer, Pointer, Int64, Int64, Pointer, Pointer], Int64)
 
 _EXACT = 1 << 53  # doubles are exact integers up to here
 _NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "days": 86_400 * 10**9}
-_ZONE = r"[+-]\d\d:?\d\d$|Z$"
+_ZONE = r":.*([+-]\d\d(:?\d\d)?|Z)$"  # only a time has one
 
 
 @dataclass(frozen=True)
 class Converted:
-    """``values``: as many as came in, those of ``bad`` (bool; None: none) without meaning.  ``reason``: what is bad."""
+    """``values``: as many as came in.  ``faults``: which of them (bool) have no meaning, and for what reason."""
 
     values: pa.Array
-    bad: np.ndarray | None = None
-    reason: str = ""
+    faults: tuple[tuple[np.ndarray, str], ...] = ()
+
+
+def _converted(values: pa.Array, bad: np.ndarray, reason: str) -> Converted:
+    return Converted(values, ((bad, reason),)) if bad.any() else Converted(values)
 
 
 class Mismatch(SchemaError):
@@ -41,16 +43,12 @@ class Mismatch(SchemaError):
 def convert(values: pa.Array, feature: Feature) -> Converted:
     """The values as the feature's kind.  Raises Mismatch, whose message is the rest of a sentence about the column."""
     if pa.types.is_null(values.type):
-        return Converted(pa.nulls(len(values), _arrow_type(feature)))
+        return Converted(pa.nulls(len(values), ARROW_TYPES[feature.kind]))
     if feature.kind == "int":
         return _to_int(values, feature)
     if feature.float64:
         return _to_float64_bytes(values)
     return _to_float(values) if feature.kind == "float" else Converted(_to_bytes(values))
-
-
-def _arrow_type(feature: Feature) -> pa.DataType:
-    return {"int": pa.int64(), "float": pa.float32(), "bytes": pa.binary()}[feature.kind]
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -77,7 +75,7 @@ def _to_int(values: pa.Array, feature: Feature) -> Converted:
     if pa.types.is_temporal(kind):
         return _to_epoch(values, feature.time_unit)
     if kind == pa.uint64():
-        return _checked(values, lambda: values.cast(pa.int64()), pc.greater(values, pa.scalar(2**63 - 1, kind)), _RANGE)
+        return _to_int64(values, pc.greater(values, pa.scalar(2**63 - 1, kind)), _RANGE)
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
         return Converted(values.cast(pa.int64()))
     if pa.types.is_floating(kind):
@@ -85,22 +83,30 @@ def _to_int(values: pa.Array, feature: Feature) -> Converted:
     if pa.types.is_decimal(kind):
         whole = pc.equal(values, pc.round(values))
         inside = pc.and_(*(compare(values.cast(pa.float64()), limit) for compare, limit in _LIMITS))
-        return _checked(values, lambda: values.cast(pa.int64()), pc.invert(pc.and_(whole, inside)), _WHOLE)
+        return _to_int64(values, pc.invert(pc.and_(whole, inside)), _WHOLE)
     raise _mismatch(values, feature)
 
 
 _RANGE = "does not fit a 64-bit integer; declare the column as FLOAT or BYTES"
+_NOT_INTEGER = "is not an integer that fits 64 bits"
 _WHOLE = "is not a whole number that fits 64 bits; declare the column as FLOAT"
 _LIMITS = ((pc.greater_equal, -(2.0**63)), (pc.less, 2.0**63))
 
 
-def _checked(values: pa.Array, cast: Callable[[], pa.Array], bad: pa.BooleanArray, reason: str) -> Converted:
+def _to_int64(values: pa.Array, bad: pa.BooleanArray, reason: str) -> Converted:
     """The cast of all values or, when some are bad, of the others."""
-    mask = np.asarray(bad.fill_null(False).to_numpy(zero_copy_only=False))
+    mask = _mask(bad)
     if not mask.any():
-        return Converted(cast())
-    others = pc.if_else(pa.array(mask), pa.scalar(None, values.type), values)
-    return Converted(others.cast(pa.int64()), mask, reason)
+        return Converted(values.cast(pa.int64()))
+    return _converted(_nulled(values, mask).cast(pa.int64()), mask, reason)
+
+
+def _mask(bad: pa.BooleanArray) -> np.ndarray:
+    return np.array(bad.fill_null(False).to_numpy(zero_copy_only=False), bool)
+
+
+def _nulled(values: pa.Array, mask: np.ndarray) -> pa.Array:
+    return pc.if_else(pa.array(mask), pa.scalar(None, values.type), values)
 
 
 def _parse_ints(values: pa.Array) -> Converted:
@@ -119,7 +125,7 @@ def _parse_ints(values: pa.Array) -> Converted:
     parsed = pa.Array.from_buffers(
         pa.int64(), len(text), [_validity(text), pa.py_buffer(out)], null_count=text.null_count
     )
-    return Converted(parsed, bad.view(bool), "is not an integer that fits 64 bits") if found else Converted(parsed)
+    return _converted(parsed, bad.view(bool), _NOT_INTEGER) if found else Converted(parsed)
 
 
 def _validity(column: pa.Array) -> pa.Buffer | None:
@@ -135,13 +141,13 @@ def _whole_floats(values: pa.Array) -> Converted:
     doubles = values.cast(pa.float64())
     whole = pc.and_(pc.equal(doubles, pc.trunc(doubles)), pc.less_equal(pc.abs(doubles), float(_EXACT)))
     reason = "is not a whole number that a double holds exactly; declare the column as FLOAT"
-    return _checked(doubles, lambda: doubles.cast(pa.int64()), pc.invert(whole), reason)
+    return _to_int64(doubles, pc.invert(whole), reason)
 
 
 # ---- times -----------------------------------------------------------------------------------------------------------
 
 
-def _to_epoch(values: pa.Array, unit: str | None) -> Converted:
+def _to_epoch(values: pa.Array, unit: TimeUnit | None) -> Converted:
     """Whole units since the epoch (or midnight, for times of day); durations in their own unit."""
     kind = values.type
     if pa.types.is_duration(kind) and unit is None:
@@ -164,13 +170,10 @@ def _rescaled(counts: pa.Array, own: int, wanted: int) -> Converted:
     if own < wanted:
         return Converted(_with_nulls(plain // (wanted // own), counts))
     factor = own // wanted
-    bad = np.abs(plain) > (2**63 - 1) // factor
+    limit = (2**63 - 1) // factor
+    bad = (plain > limit) | (plain < -limit)
     scaled = _with_nulls(np.where(bad, 0, plain) * factor, counts)
-    return (
-        Converted(scaled, bad, "does not fit the unit of the feature; declare a coarser one")
-        if bad.any()
-        else (Converted(scaled))
-    )
+    return _converted(scaled, bad, "does not fit the unit of the feature; declare a coarser one")
 
 
 def _with_nulls(plain: np.ndarray, like: pa.Array) -> pa.Array:
@@ -179,37 +182,35 @@ def _with_nulls(plain: np.ndarray, like: pa.Array) -> pa.Array:
     )
 
 
-def _parse_times(values: pa.Array, unit: str) -> Converted:
+def _parse_times(values: pa.Array, unit: TimeUnit) -> Converted:
     """ISO 8601 dates and times, with a zone or in UTC; a plain integer is a count of units already."""
     text = _narrow(values, pa.string())
     counts = _parse_ints(text)
-    if counts.bad is None:
+    if not counts.faults:
         return counts
-    parsed = _parse_iso(text)
-    if parsed.bad is None:
-        return _rescaled(parsed.values, 1, _NANOSECONDS[unit])
-    whole = pc.if_else(pa.array(counts.bad), _rescaled(parsed.values, 1, _NANOSECONDS[unit]).values, counts.values)
-    bad = parsed.bad & counts.bad
-    reason = "is neither an ISO 8601 date or time nor an integer"
-    return Converted(whole, bad, reason) if bad.any() else Converted(whole)
+    (no_integer, _), *_ = counts.faults
+    times, bad = _parse_iso(_nulled(text, ~no_integer), "ns" if unit == "ns" else "us")
+    scaled = _rescaled(times, 1 if unit == "ns" else 1000, _NANOSECONDS[unit])
+    both = pc.if_else(pa.array(no_integer), scaled.values, counts.values)
+    return _converted(both, bad, "is neither an ISO 8601 date or time nor an integer")
 
 
-def _parse_iso(text: pa.StringArray) -> Converted:
-    """Nanoseconds since the epoch."""
-    zoned = pc.and_(pc.match_substring_regex(text, _ZONE), pc.match_substring(text, ":"))
-    parts = []
-    bad = np.zeros(len(text), bool)
-    for mask, kind in ((pc.invert(zoned), pa.timestamp("ns")), (zoned, pa.timestamp("ns", "UTC"))):
-        part = pc.if_else(mask, text, pa.scalar(None, pa.string()))
+def _parse_iso(text: pa.StringArray, unit: str) -> tuple[pa.Array, np.ndarray]:
+    """Units (ns or us) since the epoch, and which texts (bool) are no times."""
+    if unit == "us":
+        text = pc.replace_substring_regex(text, r"(\.\d{6})\d+", r"\1")
+    zoned = _mask(pc.match_substring_regex(text, _ZONE))
+    parts, bad = [], np.zeros(len(text), bool)
+    for others, kind in ((zoned, pa.timestamp(unit)), (~zoned, pa.timestamp(unit, "UTC"))):
+        part = _nulled(text, others)
         try:
-            parsed = part.cast(kind)
+            times = part.cast(kind)
         except pa.ArrowInvalid:
             wrong = np.array([_fails(value, kind) for value in part])
             bad |= wrong
-            parsed = pc.if_else(pa.array(wrong), pa.scalar(None, pa.string()), part).cast(kind)
-        parts.append(parsed.cast(pa.int64()))
-    nanoseconds = pc.coalesce(*parts)
-    return Converted(nanoseconds, bad) if bad.any() else Converted(nanoseconds)
+            times = _nulled(part, wrong).cast(kind)
+        parts.append(times.cast(pa.int64()))
+    return pc.coalesce(*parts), bad
 
 
 def _fails(value: pa.Scalar, kind: pa.DataType) -> bool:
@@ -229,14 +230,11 @@ def _to_float(values: pa.Array) -> Converted:
     doubles = _to_double(values)
     # Arrow's cast gives infinity where a double is beyond float32, without an error.
     singles = doubles.values.cast(pa.float32(), safe=False)
-    if doubles.bad is not None:
-        return Converted(singles, doubles.bad, doubles.reason)
     overflow = pc.and_(pc.is_inf(singles), pc.invert(pc.is_inf(doubles.values)))
     if not pc.any(overflow).as_py():
-        return Converted(singles)
-    mask = np.asarray(overflow.fill_null(False).to_numpy(zero_copy_only=False))
+        return Converted(singles, doubles.faults)
     reason = "does not fit float32; declare the column as BYTES with the tag float64 to keep 64 bits"
-    return Converted(singles, mask, reason)
+    return Converted(singles, (*doubles.faults, (_mask(overflow), reason)))
 
 
 def _to_double(values: pa.Array) -> Converted:
@@ -255,8 +253,7 @@ def _parse_doubles(text: pa.StringArray) -> Converted:
         return Converted(text.cast(pa.float64()))
     except pa.ArrowInvalid:
         bad = np.array([_fails(value, pa.float64()) for value in text])
-        rest = pc.if_else(pa.array(bad), pa.scalar(None, pa.string()), text)
-        return Converted(rest.cast(pa.float64()), bad, "is not a number")
+        return _converted(_nulled(text, bad).cast(pa.float64()), bad, "is not a number")
 
 
 def _to_float64_bytes(values: pa.Array) -> Converted:
@@ -265,7 +262,7 @@ def _to_float64_bytes(values: pa.Array) -> Converted:
     offsets = np.arange(len(raw) + 1, dtype=np.int32) * 8
     buffers = [_validity(doubles.values), pa.py_buffer(offsets), pa.py_buffer(raw)]
     packed = pa.Array.from_buffers(pa.binary(), len(raw), buffers, null_count=doubles.values.null_count)
-    return Converted(packed, doubles.bad, doubles.reason)
+    return Converted(packed, doubles.faults)
 
 
 def _to_bytes(values: pa.Array) -> pa.Array:

@@ -22,11 +22,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.errors import SchemaError, shorten
+from transforms.errors import SchemaError
 from transforms.native import Int64, Pointer, kernel
 from transforms.partition import RawBatch
 from transforms.schema import Feature, Kind, Schema, TimeUnit
-from transforms.sources.nested import is_list, leaves
+from transforms.sources.nested import is_list, leaves, shown
 
 log = logging.getLogger("recordmill")
 
@@ -162,7 +162,7 @@ def _look(column: pa.Array, batch: RawBatch) -> Iterator[Evidence]:
     kind = _kind_of(values) if depth < 3 else f"{_UNSUPPORTED}{column.type}"
     valid = column.is_valid().index(pa.scalar(True)).as_py() if len(column) else -1
     row = int(batch.rows[max(valid, 0)]) if len(column) else 0
-    yield Evidence(kind, depth, batch.path, row, shorten(column[valid].as_py()) if valid >= 0 else None)
+    yield Evidence(kind, depth, batch.path, row, shown(column[valid]) if valid >= 0 else None)
 
 
 def _kind_of(kind: pa.DataType) -> str:
@@ -205,7 +205,7 @@ def _look_at_cells(column: pa.StringArray, batch: RawBatch) -> Iterator[Evidence
         )
     for kind, index in zip(_CELL_KINDS, first.tolist(), strict=True):
         if index >= 0:
-            yield Evidence(kind, 0, batch.path, int(batch.rows[index]), shorten(column[index].as_py()))
+            yield Evidence(kind, 0, batch.path, int(batch.rows[index]), shown(column[index]))
 
 
 # ---- the schema ------------------------------------------------------------------------------------------------------

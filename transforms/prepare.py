@@ -12,7 +12,7 @@ from transforms.convert import Mismatch, convert
 from transforms.errors import SchemaError, shorten
 from transforms.partition import BadRow, RawBatch
 from transforms.schema import ARROW_TYPES, Feature, Schema
-from transforms.sources.nested import find, is_list
+from transforms.sources.nested import find, is_list, shown
 
 _MISSING = "missing value in a required column; make it optional in the schema, or give it a default value"
 _NULL_INSIDE = "a null inside the list; leave it out of the list, or make the list null"
@@ -83,7 +83,7 @@ class _Rejected:
         """Rejects rows: ``bad`` (bool) is by row or, where ``of`` maps values to their rows, by value."""
         for index in np.flatnonzero(bad):
             position = int(index if of is None else of[index])
-            value = None if values is None else shorten(values[int(index)].as_py())
+            value = None if values is None else shown(values[int(index)])
             if position not in self.rows:
                 row, column = int(self._raw.rows[position]), ".".join(feature.source)
                 self.rows[position] = BadRow(self._raw.path, row, column, value, reason)
@@ -93,8 +93,8 @@ def _scalars(column: pa.Array, feature: Feature, rejected: _Rejected) -> pa.Arra
     if is_list(column.type):
         column = _only_values(column, feature, rejected)
     converted = convert(column, feature)
-    if converted.bad is not None:
-        rejected.add(converted.bad, feature, converted.reason, column)
+    for bad, reason in converted.faults:
+        rejected.add(bad, feature, reason, column)
     return converted.values
 
 
@@ -134,12 +134,12 @@ def _lists(column: pa.Array, feature: Feature, rejected: _Rejected) -> pa.Array:
         ends = np.concatenate([[0], np.cumsum(inner)])[np.concatenate([[0], np.cumsum(lengths)])]
         lengths, values = np.diff(ends), values.flatten()
     converted = convert(values, feature)
-    if values.null_count or converted.bad is not None:
+    if values.null_count or converted.faults:
         rows = np.repeat(np.arange(len(lengths)), lengths)
         if values.null_count:
             rejected.add(values.is_null().to_numpy(zero_copy_only=False), feature, _NULL_INSIDE, of=rows)
-        if converted.bad is not None:
-            rejected.add(converted.bad, feature, converted.reason, values, rows)
+        for bad, reason in converted.faults:
+            rejected.add(bad, feature, reason, values, rows)
     _check_lengths(lengths, missing, feature, rejected)
     return _as_lists(converted.values, lengths, missing)
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.errors import shorten
+
 
 def is_list(kind: pa.DataType) -> bool:
     return bool(
@@ -65,6 +67,14 @@ def plain(column: pa.Array) -> pa.Array:
         make = pa.large_list if pa.types.is_large_list(kind) else pa.list_
         return column.cast(make(kind.value_type.value_type))
     return column
+
+
+def shown(value: pa.Scalar) -> str:
+    """A value for messages, shortened.  Not all that Arrow holds is a value of Python."""
+    try:
+        return shorten(value.as_py())
+    except (ValueError, OverflowError):
+        return shorten(value.cast(pa.int64()).as_py()) if pa.types.is_temporal(value.type) else str(value.type)
 
 
 def _fields(kind: pa.DataType) -> pa.StructType | None:
