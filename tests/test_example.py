@@ -385,6 +385,11 @@ def test_a_batch_of_another_schema_is_refused() -> None:
             encoder.encode(pa.record_batch(columns_given))
 
 
+def test_nullability_and_metadata_do_not_matter() -> None:
+    encoder = Encoder(pa.schema([pa.field("x", pa.int64(), nullable=False)], metadata={"a": "b"}))
+    assert len(encoder.encode(pa.record_batch({"x": pa.array([1])}))) == 1
+
+
 def test_a_table_is_encoded_a_batch_at_a_time() -> None:
     table = pa.concat_tables([pa.table({"x": [1, 2, 3]}), pa.table({"x": [4, 5]})])
     parts = list(Encoder(table.schema).encode_table(table, batch_rows=2))

@@ -98,10 +98,8 @@ class Encoder:
         inside a list, a number that has no place in an int64 or float32, and an Example over 2^31 - 1 bytes, which
         protobuf does not read.
         """
-        if batch.schema != self.schema:
-            raise SchemaError(
-                f"the batch is not what the encoder was made for: {_difference(self.schema, batch.schema)}"
-            )
+        if batch.schema != self.schema and (difference := _difference(self.schema, batch.schema)):
+            raise SchemaError(f"the batch is not what the encoder was made for: {difference}")
         described = [column.describe(batch.column(column.index)) for column in self._columns]
         kernel_columns = np.array([fields for fields, _ in described], dtype=_COLUMN)
         address, n, rows = kernel_columns.ctypes.data, len(described), batch.num_rows
@@ -295,14 +293,17 @@ def _refuse(column: pa.Array, name: str, is_bad: Callable[[pa.Array], pa.Array],
         raise SchemaError(f"column {name!r}, row {rows[found]} of the batch: {value}: {reason}")
 
 
-def _difference(expected: pa.Schema, found: pa.Schema) -> str:
+def _difference(expected: pa.Schema, found: pa.Schema) -> str | None:
+    """What the encoder minds; metadata and nullability are nothing to it."""
     for field in expected:
         if field.name not in found.names:
             return f"column {field.name!r} is not there"
         if found.field(field.name).type != field.type:
             return f"column {field.name!r} is {found.field(field.name).type}, not {field.type}"
-    more = [name for name in found.names if name not in expected.names]
-    return f"column {more[0]!r} is too much" if more else f"the order of its columns is {shorten(found.names, 200)}"
+    for name in found.names:
+        if name not in expected.names:
+            return f"column {name!r} is too much"
+    return None if found.names == expected.names else f"the order of its columns is {shorten(found.names, 200)}"
 
 
 def _explain_size(row: pa.RecordBatch, index: int) -> str:
