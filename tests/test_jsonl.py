@@ -173,6 +173,12 @@ def test_bad_lines_are_reported_and_the_others_read(file: Callable[[str | bytes]
     assert read(file(b"nope\n"))[0] == []
 
 
+def test_what_arrow_alone_does_not_read(file: Callable[[str], Path]) -> None:
+    rows, ordinals, bad = read(file('{"a":"x"}\n{"a":"\\ud800"}\n{"b":1e999}\n{"a":"y"}\n'))
+    assert [row["a"] for row in rows] == ["x", "y"] and ordinals == [0, 3]
+    assert [row.row for row in bad] == [1, 2] and "cannot be read" in bad[0].reason
+
+
 def test_text_in_some_rows_and_a_number_in_others(file: Callable[[str], Path]) -> None:
     content = '{"id":1,"title":"x"}\n{"id":2,"title":1.50}\n{"id":3,"title":1984}\n'
     path = file(content)

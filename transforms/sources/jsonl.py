@@ -167,10 +167,9 @@ class _Parser:
         except pa.ArrowInvalid as error:
             mixture = jsonlines.mixture(lines, rows)
             nulls = jsonlines.nulls_in_lists(lines)
-            column = mixture.source[0] if mixture else next(iter(nulls.values()), ("",))[0]
-            if not column:
-                where = f"{self.path}, in the lines from {int(rows[0]) + 1} on"
-                raise SourceError(f"{where}: cannot be read: {error}") from error
+            if mixture is None and not nulls:
+                return self._repaired(*self._lines_one_by_one(lines, rows, error))
+            column = mixture.source[0] if mixture else next(iter(nulls.values()))[0]
         if self.columns is not None and column not in self.columns:
             return self._repaired(jsonlines.without(lines, column), rows)
         if mixture is None:
@@ -179,6 +178,21 @@ class _Parser:
             with contextlib.suppress(pa.ArrowInvalid):
                 return self._typed(_quoted(lines)), lines, rows
         raise SchemaError(f"{self.path}: {mixture}")
+
+    def _lines_one_by_one(self, lines: bytes, rows: np.ndarray, error: Exception) -> tuple[bytes, np.ndarray]:
+        """Without the lines that Arrow does not read: a number beyond a double, half a surrogate."""
+        split, good = lines.removesuffix(b"\n").split(b"\n"), []
+        for i, line in enumerate(split):
+            try:
+                _parse(line, self.times)
+                good.append(i)
+            except pa.ArrowInvalid as why:
+                text = shorten(line.decode())
+                self.on_bad_row(BadRow(self.path, int(rows[i]), None, text, f"cannot be read: {why}"))
+        if len(good) == len(split):
+            where = f"{self.path}, in the lines from {int(rows[0]) + 1} on"
+            raise SourceError(f"{where}: cannot be read: {error}") from error
+        return b"".join(split[i] + b"\n" for i in good), rows[good]
 
     def _without_nulls_in_lists(
         self, lines: bytes, rows: np.ndarray, nulls: Mapping[int, tuple[str, ...]]

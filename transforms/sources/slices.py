@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import xxhash
@@ -30,10 +31,17 @@ def group(slices: Iterable[FileSlice], *, target_bytes: int) -> list[Partition]:
     return [Partition(tuple(pieces)) for pieces in groups]
 
 
-def open_file(path: str) -> io.FileIO:
-    """The file for reading, unbuffered.  Raises SourceError, which names it."""
+@contextlib.contextmanager
+def open_file(path: str) -> Iterator[io.FileIO]:
+    """The file for reading, unbuffered.  Raises SourceError, which names it, when it cannot be opened or read."""
+    with _named(path), io.FileIO(path) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def _named(path: str) -> Iterator[None]:
     try:
-        return io.FileIO(path)
+        yield
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror or error}") from error
 
@@ -54,8 +62,9 @@ class SliceStream(io.RawIOBase):
     """The bytes from ``start`` to ``end`` of a file, hashed as they are read."""
 
     def __init__(self, path: str, *, start: int, end: int) -> None:
-        self._file = open_file(path)
-        self._file.seek(start)
+        with _named(path):
+            self._file = io.FileIO(path)
+            self._file.seek(start)
         self._left = end - start
         self._hash = xxhash.xxh3_128()
         self._path = path
@@ -69,10 +78,8 @@ class SliceStream(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")[: self._left]
-        try:
+        with _named(self._path):
             count = self._file.readinto(view) if view else 0
-        except OSError as error:
-            raise SourceError(f"{self._path}: cannot be read: {error.strerror or error}") from error
         self._hash.update(view[:count])
         self._left -= count
         return count
@@ -95,10 +102,8 @@ def changed(path: str) -> SourceError:
 
 
 def file_size(path: str) -> int:
-    try:
+    with _named(path):
         return os.stat(path).st_size
-    except OSError as error:
-        raise SourceError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def whole_file(path: str) -> FileSlice:
