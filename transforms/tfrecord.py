@@ -160,7 +160,7 @@ def _explain(fault: int, rest: np.ndarray, offset: int, record: int) -> str:
     if fault == _WRONG_LENGTH and record == 0:
         return _explain_start(bytes(rest[:HEADER_BYTES]))
     if fault == _WRONG_LENGTH:
-        return f"the length of {where}, is damaged (its checksum is wrong), so the records after it are lost too"
+        return f"the length of {where}, is damaged, so the records after it are lost too; write or copy the file again"
     if fault == _WRONG_DATA:
         return f"checksum wrong in {where}: its data changed; write the file again"
     if fault == _CUT_IN_DATA:
@@ -178,7 +178,7 @@ def _explain_start(start: bytes) -> str:
         return 'not TFRecord bytes, but it looks gzip-compressed; read it as GZIP (TFRecordDataset(…, "GZIP"))'
     if start[0] & 15 == 8 and int.from_bytes(start[:2], "big") % 31 == 0:
         return 'not TFRecord bytes, but it looks zlib-compressed; read it as ZLIB (TFRecordDataset(…, "ZLIB"))'
-    return f"not a TFRecord file, or the length of record 0 is damaged: it begins with {shorten(start)}"
+    return f"not a TFRecord file, or the length of record 0 is damaged; it begins with {shorten(start)}"
 
 
 def gather(

@@ -302,7 +302,8 @@ static uint8_t *put_group(uint8_t *start, uint8_t tag, const column *columns, in
   return start + 1 + needed + size;
 }
 
-/* Room that is enough for the rows as framed records; a value that is longer than `limit` is counted by its bytes. */
+/* Room that is enough for the rows as framed records. Entries need more than their template where a length takes more
+ * than one byte; of short values there are few such, since each takes more than `limit` of the column's bytes. */
 EXPORT int64_t example_bound(const column *columns, int64_t n, int64_t rows) {
   enum { FIELD = 6 }; /* a tag and a length, at most */
   int64_t bound = SLACK + rows * (RECORD_HEADER + RECORD_FOOTER + 2 * FIELD);
