@@ -202,7 +202,7 @@ def text(t):
 def per_key(t):
     x, k = t["x"], t["k"]
     keys, counts = tft.count_per_key(k)
-    tft.count_per_key(t["s"], key_vocabulary_filename="counts")
+    tft.count_per_key(tf.strings.as_string(t["i"]), key_vocabulary_filename="counts")
     return {
         "z": tft.scale_to_z_score_per_key(x, k),
         "min_max": tft.scale_by_min_max_per_key(x, k, -1, 1),

@@ -10,7 +10,7 @@ import sys
 import sysconfig
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib.machinery import PathFinder
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +21,15 @@ import pyarrow as pa
 from transforms.errors import ConfigError, SchemaError
 from transforms.fingerprint import digest, hash_python
 from transforms.schema import Schema
-from transforms.tensors import TensorReader, TensorWriter, ancestors, describe_row, import_tensorflow, type_specs
+from transforms.tensors import (
+    TensorReader,
+    TensorWriter,
+    ancestors,
+    describe_row,
+    graph_error,
+    import_tensorflow,
+    type_specs,
+)
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -106,9 +114,7 @@ def _import(path: str) -> ModuleType:
     folder, name = os.path.dirname(path), f"preprocessing_{digest(path)}"
     import_tensorflow()
     with _loading:
-        for other in _project_modules(path):
-            if other.partition(".")[0] != __name__.partition(".")[0]:
-                _forget(other, folder)
+        _forget_modules_of(folder, _project_modules(path))
         spec = importlib.util.spec_from_file_location(name, path)
         if spec is None or spec.loader is None:
             raise ConfigError(f"{path}: is not a Python file; give it a name that ends in .py")
@@ -126,11 +132,12 @@ def _import(path: str) -> ModuleType:
     return module
 
 
-def _forget(name: str, folder: str) -> None:
-    """Takes a module of the folder out of ``sys.modules``: it may have been edited since."""
-    module = sys.modules.get(name)
-    if module is not None and (getattr(module, "__file__", None) or "").startswith(folder + os.sep):
-        del sys.modules[name]
+def _forget_modules_of(folder: str, modules: Mapping[str, str]) -> None:
+    """Takes modules out of ``sys.modules`` that are to come from the folder: they may be older, or another's."""
+    ours = __name__.partition(".")[0]
+    for name, location in modules.items():
+        if location.startswith(folder + os.sep) and name.partition(".")[0] != ours:
+            sys.modules.pop(name, None)
 
 
 def _user_line(error: BaseException, folder: str) -> str | None:
@@ -252,7 +259,7 @@ class TransformGraph:
         try:
             return self._graph.apply(batch)
         except self._graph.failures as error:
-            reason = str(error)
+            reason = graph_error(error)
             row = self._culprit(batch)
             where = f"row {row + 1} of a batch ({describe_row(batch, row)})" if row is not None else "a batch"
             raise SchemaError(f"preprocessing_fn fails on {where}: {reason}") from error
@@ -287,7 +294,8 @@ class _Graph:
         from tensorflow_transform import tf2_utils
         from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
-        self.failures = (tf.errors.OpError,)
+        # TensorFlow decodes its own message, which may quote bytes of the data.
+        self.failures = (tf.errors.OpError, UnicodeDecodeError)
         self._loader = SavedModelLoader(os.path.join(transform_dir, "transform_fn"))
         outputs = self._loader.structured_outputs
         components = tf.nest.flatten(outputs, expand_composites=True)

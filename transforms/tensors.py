@@ -23,6 +23,10 @@ from transforms.errors import SchemaError, shorten
 Tensors = Mapping[str, Any]  # feature -> tf.Tensor, tf.SparseTensor or tf.RaggedTensor, each with the rows first
 
 _NOTE = re.compile(rb"WARNING: All log messages before absl|[IW]\d{4} \d\d:|To enable the following instructions")
+# Lines around the message of an operation that failed.
+_NOISE = re.compile(
+    r"Graph execution error|Detected at node .*most recent call last|<stack traces unavailable>|\s+File "
+)
 _INT32 = np.iinfo(np.int32)
 
 
@@ -253,6 +257,15 @@ def _row_lengths(tensor: Any, depth: int) -> pa.Array:
     for _ in range(depth - 1):
         offsets, inner = inner.row_splits.numpy()[offsets], inner.values
     return _lists(offsets, pa.array(np.diff(inner.row_splits.numpy()), pa.int64()))
+
+
+def graph_error(error: Exception) -> str:
+    """What TensorFlow says of a failed operation, without where in its own code that was."""
+    text = str(error)
+    if isinstance(error, UnicodeDecodeError):
+        text = error.object.decode("utf-8", "backslashreplace")
+    kept = [line for line in text.splitlines() if line.strip() and not _NOISE.match(line)]
+    return re.sub(r"\s*\[\[\{\{node .*", "", " ".join(kept)) or type(error).__name__
 
 
 def describe_row(batch: pa.RecordBatch, row: int) -> str:

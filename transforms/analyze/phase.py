@@ -20,7 +20,7 @@ from transforms.analyze.spec import AnalyzerSpec, GraphFile, PhaseSpec
 from transforms.analyze.vocabulary import VocabularyCounts
 from transforms.errors import SchemaError
 from transforms.files import committed
-from transforms.tensors import TensorReader, import_tensorflow
+from transforms.tensors import TensorReader, graph_error, import_tensorflow
 
 OBSERVATIONS = "columns"
 _loading = threading.Lock()
@@ -100,8 +100,8 @@ def _load_graph(graph: GraphFile, schema_text: str, fetches: tuple[str, ...]) ->
     def run(batch: pa.RecordBatch) -> Mapping[str, np.ndarray]:
         try:
             outputs = function(reader.read(batch))
-        except tf.errors.OpError as error:
-            raise SchemaError(f"preprocessing_fn fails while its analyzers look at the data: {error}") from error
+        except (tf.errors.OpError, UnicodeDecodeError) as error:
+            raise SchemaError(f"preprocessing_fn fails before an analyzer: {graph_error(error)}") from error
         return {name: np.asarray(value) for name, value in outputs.items()}
 
     return run
