@@ -215,6 +215,19 @@ def test_numbers_keep_their_text_where_they_are_declared_bytes(file: Callable[[s
     assert row == {"a": "1.10", "b": 0, "s": {"k": ["1e5", "2"]}, "t": '1 " 2'}
 
 
+def test_a_column_that_a_whole_block_lacks_is_missing_there(file: Callable[[str], Path]) -> None:
+    path = file('{"id":1,"s":{"x":1}}\n{"id":2,"s":null}\n{"other":{}}\n')
+    schema = Schema((Feature("id", "int", ("id",), required=True), Feature("x", "int", ("s", "x"), required=True)))
+    source, declared = JsonlSource(), {"id": "int", "s.x": "int"}
+    for target in (1, 1 << 20):
+        for columns in (None, frozenset({"id", "s"})):
+            bad: list[BadRow] = []
+            for part in source.partitions([str(path)], target_bytes=target):
+                for batch in source.read(part, columns=columns, declared=declared, on_bad_row=bad.append):
+                    Preparer(schema).prepare(batch, on_bad_row=bad.append)
+            assert [(row.row, row.column) for row in bad] == [(1, "s.x"), (2, "id")]
+
+
 def test_slices_end_at_lines(file: Callable[[str], Path]) -> None:
     path = file(lines(*({"id": i} for i in range(1000))))
     found = JsonlSource().partitions([str(path)], target_bytes=1000)

@@ -47,9 +47,9 @@ class Preparer:
     def _column(self, feature: Feature, raw: RawBatch, rejected: _Rejected) -> pa.Array:
         column = find(raw.data, feature.source)
         if column is None:
-            if feature.required and feature.default is None:
+            if feature.required and feature.default is None and feature.source[0] not in raw.data.schema.names:
                 raise SchemaError(
-                    f"{raw.path}: has no column {'.'.join(feature.source)!r}, which the schema requires; it has "
+                    f"{raw.path}: has no column {feature.source[0]!r}, which the schema requires; it has "
                     f"{shorten(', '.join(raw.data.schema.names), 200)}; make it optional in the schema, or leave the "
                     "file out"
                 )

@@ -41,7 +41,8 @@ class RowSpec:
     @property
     def kinds(self) -> Mapping[str, str]:
         """The kind of each column that the schema names; fields of structs by dotted names."""
-        return {".".join(feature.source): feature.kind for feature in self.schema.features}
+        features = (feature for feature in self.schema.features if not feature.row_lengths_of)
+        return {".".join(feature.source): feature.kind for feature in features}
 
     def key(self) -> Mapping[str, Any]:
         """What the rows and their splits depend on besides the partition's content."""

@@ -128,14 +128,26 @@ class _Parser:
             rows = rows[jsonlines.filled(lines)]
         self._check_integers(table, lines, rows)
         table = self._with_text_kept(table, lines)
-        if self.columns is not None:
-            table = table.select(
-                [name for name in table.column_names if name in self.columns] or table.column_names[:1]
-            )
+        table = self._with_columns(table)
         at = 0
         for batch in table.combine_chunks().to_batches(max_chunksize=MAX_ROWS):
             yield RawBatch(batch, self.path, rows[at : at + batch.num_rows])
             at += batch.num_rows
+
+    def _with_columns(self, table: pa.Table) -> pa.Table:
+        """The columns that are wanted; one that no row of the block has is missing in each of them."""
+        there = frozenset(table.column_names)
+        if self.columns is None:  # a dot may be part of a column's name, or lead to a field of it
+            names = ({name, name.split(".")[0]} for name in self.declared or ())
+            missing = {name for either in names if not either & there for name in either}
+        else:
+            missing = set(self.columns - there)
+            table = table.select(
+                [name for name in table.column_names if name in self.columns] or table.column_names[:1]
+            )
+        for name in sorted(missing):
+            table = table.append_column(name, pa.nulls(table.num_rows))
+        return table
 
     def _typed(self, lines: bytes) -> pa.Table:
         table = _parse(lines, self.times)
