@@ -81,7 +81,11 @@ def test_a_default_value_fills_what_is_missing() -> None:
 # ---- text ------------------------------------------------------------------------------------------------------------
 
 
-INTEGERS = st.one_of(st.integers(-(2**64), 2**64).map(str), st.text("0123456789-+ .", max_size=6))
+INTEGERS = st.one_of(
+    st.from_regex(r"-?[0-9:/]{5,20}", fullmatch=True),
+    st.integers(-(2**64), 2**64).map(str),
+    st.text("0123456789-+ .", max_size=6),
+)
 
 
 @settings(max_examples=300, deadline=None)
