@@ -103,6 +103,23 @@ def test_text_is_never_a_time_or_a_number(file: Callable[[str], Path]) -> None:
         assert read(file(lines(*rows)), target=target)[0] == rows
 
 
+def test_times_that_appear_block_by_block(file: Callable[[str], Path]) -> None:
+    time = "2021-01-01T00:00:00Z"
+    rows = [{"s": {"t": time}}, {"s": {"u": time, "n": 1}}, {"s": {"n": 0.5}, "l": [{"v": [time]}]}, {"t": time}] * 5
+    with mock.patch.object(jsonl_source, "CHUNK_BYTES", 60):
+        assert list(map(present, read(file(lines(*rows)))[0])) == rows
+
+
+def test_a_time_in_one_block_and_a_number_in_another(file: Callable[[str], Path]) -> None:
+    path = file('{"a":"2021-01-01"}\n{"a":1}\n')
+    schema = Schema((Feature("a", "bytes", ("a",)),))
+    with mock.patch.object(jsonl_source, "CHUNK_BYTES", 20):
+        assert read(path)[0] == [{"a": "2021-01-01"}, {"a": 1}]
+        with pytest.raises(SchemaError, match="'a' holds text .*row 1.* and int .*row 2"):
+            features(path)
+        assert features(path, schema) == [{"a": b"2021-01-01"}, {"a": b"1"}]
+
+
 def test_integers_beside_nulls_and_floats(file: Callable[[str], Path]) -> None:
     values = [2**53 + 1, None, -(2**63), 2**63 - 1, 16777217]
     path = file(lines(*({"row": i, "id": value} for i, value in enumerate(values))))

@@ -122,6 +122,7 @@ class _Parser:
         try:
             table = self._typed(lines)
         except pa.ArrowInvalid:
+            self.times = pa.schema([])  # of other blocks: here the column may be no text at all
             lines, rows = self._good_lines(lines, rows)
             table, lines, rows = self._repaired(lines, rows)
         if table.num_rows != len(rows):
@@ -196,7 +197,7 @@ class _Parser:
         split, good = lines.removesuffix(b"\n").split(b"\n"), []
         for i, line in enumerate(split):
             try:
-                _parse(line, self.times)
+                _parse(line, pa.schema([]))
                 good.append(i)
             except pa.ArrowInvalid as why:
                 text = shorten(line.decode())
