@@ -107,6 +107,31 @@ def test_more_equals_stock(name: str, batches: list[pa.RecordBatch], tmp_path: P
     compare(name, batches, tmp_path)
 
 
+def test_vocabularies_of_raw_columns_need_no_graph(tmp_path: Path) -> None:
+    """1 and 3 go by the column; whatever stands between the column and the other vocabularies is seen."""
+    body = """v = tft.vocabulary
+    v(t['s'], vocab_filename='1')
+    v(tf.strings.lower(t['s']), vocab_filename='2')
+    v(t['words'], vocab_filename='3', top_k=5)
+    v(t['s'], vocab_filename='4', store_frequency=True)
+    v(t['s'], vocab_filename='5', file_format='tfrecord_gzip')
+    v(t['filled'], vocab_filename='6')
+    v(tf.strings.join([t['s'], t['k']]), vocab_filename='7')
+    v(t['s'], weights=t['w'], vocab_filename='8')
+    return {'x': t['x']}"""
+    specs: list[PhaseSpec] = []
+
+    def run_phase(spec: PhaseSpec) -> list[str]:
+        specs.append(spec)
+        accumulate(spec, cases.make_batches()[:1], str(tmp_path / "state"))
+        return [str(tmp_path / "state")]
+
+    work, out = str(tmp_path / "work"), str(tmp_path / "out")
+    analyze(written(tmp_path, body), SCHEMA, run_phase=run_phase, work_dir=work, out_dir=out)
+    columns = [(analyzer.column, analyzer.is_required) for analyzer in specs[0].analyzers]
+    assert sorted(columns, key=str) == [("s", True), ("words", False)] + [(None, False)] * 6
+
+
 # ---- what it does not know -------------------------------------------------------------------------------------------
 
 

@@ -197,7 +197,7 @@ def test_float64_that_float32_cannot_hold_is_an_error(folder: Path) -> None:
 def test_missing_value_names_column_and_cure(folder: Path) -> None:
     transform = graph(folder, "return {'x': t['x']}")
     broken = batch().set_column(0, "x", pa.array([1.0, None, 2.0], pa.float32()))
-    with pytest.raises(SchemaError, match="column 'x' has no value in row 2 of a batch.*default value"):
+    with pytest.raises(SchemaError, match="column 'x' has None in row 2 of a batch.*default value"):
         transform.transform(broken)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from transforms.errors import SchemaError, shorten
 
@@ -102,18 +103,12 @@ class TensorReader:
         return tensors
 
     def _scalar(self, name: str, column: pa.Array) -> Any:
+        values = column
         if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
             values = column.flatten()
-            if len(values) != len(column) or column.null_count:
-                raise SchemaError(f"column {name!r} must have one value in each row; some rows have none, or several")
-            column = values
-        if column.null_count:
-            row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-            raise SchemaError(
-                f"column {name!r} has no value in row {row + 1} of a batch, but the schema requires one: declare a "
-                "default value, or make the feature optional"
-            )
-        return self._tf.convert_to_tensor(column.to_numpy(zero_copy_only=False))
+        if values.null_count or len(values) != len(column):
+            raise missing_value(name, column)
+        return self._tf.convert_to_tensor(values.to_numpy(zero_copy_only=False))
 
     def _adapt(self, batch: pa.RecordBatch) -> dict[str, Any]:
         from tfx_bsl.tfxio.tensor_adapter import TensorAdapter, TensorAdapterConfig
@@ -128,6 +123,19 @@ class TensorReader:
             return dict(self._adapter[1].ToBatchTensors(listed))
         except ValueError as error:
             raise SchemaError(f"{error}: {error.__cause__ or 'it does not fit the schema'}") from error
+
+
+def missing_value(name: str, column: pa.Array) -> SchemaError:
+    """The error of a column that lacks a value, or has several, where the schema requires one in each row."""
+    if not pa.types.is_list(column.type) and not pa.types.is_large_list(column.type):
+        wrong = column.is_null()
+    else:
+        wrong = pc.not_equal(column.value_lengths().fill_null(0), 1)
+    row = int(np.flatnonzero(wrong.to_numpy(zero_copy_only=False))[0])
+    return SchemaError(
+        f"column {name!r} has {shorten(column[row].as_py())} in row {row + 1} of a batch, but the schema requires one "
+        "value: declare a default value, or make the feature optional"
+    )
 
 
 def _is_plain(representation: Any) -> bool:

@@ -16,6 +16,7 @@ from transforms.analyze.observe import warn_of_spoiled_columns
 from transforms.analyze.phase import OBSERVATIONS, section_name, tensor_name
 from transforms.analyze.phase_graph import save_model, write_phase_graph
 from transforms.analyze.plan import Source, Traced, evaluate, find_analyzers, trace
+from transforms.analyze.raw_columns import mark_raw_columns
 from transforms.analyze.sections import SectionFile
 from transforms.analyze.spec import AnalysisReport, AnalyzerSpec, GraphFile, PhaseSpec
 from transforms.analyze.tft_internals import internals
@@ -42,6 +43,8 @@ def analyze(
     os.makedirs(work_dir, exist_ok=True)
     traced = trace(preprocessing, schema.to_proto(), work_dir)
     phases = find_analyzers(traced.operations)
+    if 0 in phases:
+        phases[0] = mark_raw_columns(phases[0], traced, schema.to_proto())
     run = _Run(traced, phases, schema.to_text(), run_phase=run_phase, work_dir=work_dir)
     model = evaluate(traced.operations, run.visit)
     _publish(model, traced.assets, out_dir)

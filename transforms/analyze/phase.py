@@ -20,7 +20,7 @@ from transforms.analyze.spec import AnalyzerSpec, GraphFile, PhaseSpec
 from transforms.analyze.vocabulary import VocabularyCounts
 from transforms.errors import SchemaError
 from transforms.files import committed
-from transforms.tensors import TensorReader, graph_error, import_tensorflow
+from transforms.tensors import TensorReader, graph_error, import_tensorflow, missing_value
 
 OBSERVATIONS = "columns"
 _loading = threading.Lock()
@@ -52,7 +52,7 @@ def accumulate(spec: PhaseSpec, batches: Iterable[pa.RecordBatch], path: str) ->
             if analyzer.column is None:
                 accumulator.add(tuple(tensors[name] for name in analyzer.tensors))
             elif isinstance(accumulator, VocabularyCounts):
-                accumulator.add_tokens(_values_of(batch.column(analyzer.column)))
+                accumulator.add_tokens(_tokens(batch, analyzer.column, is_required=analyzer.is_required))
     with committed(path) as output:
         write_sections(output, _sections(accumulators, observer))
 
@@ -75,10 +75,13 @@ def make_accumulator(analyzer: AnalyzerSpec) -> Accumulator:
     return LabelCounts(weighted=analyzer.weighted)
 
 
-def _values_of(column: pa.Array) -> pa.Array:
-    """All values of a column, lists flattened, without the missing ones."""
+def _tokens(batch: pa.RecordBatch, name: str, *, is_required: bool) -> pa.Array:
+    """All values of a column, lists flattened."""
+    column = batch.column(name)
     if not pa.types.is_binary(column.type) and not pa.types.is_large_binary(column.type):
         column = column.flatten()
+    if is_required and (column.null_count or len(column) != batch.num_rows):
+        raise missing_value(name, batch.column(name))
     return column.drop_null() if column.null_count else column
 
 

@@ -30,7 +30,8 @@ class AnalyzerSpec:
 
     ``tensors``: names in the phase's graph.  ``combiner``: TFT's object, for the combining kinds.  ``weighted``:
     whether a vocabulary sums weights rather than counting.  ``is_text``: whether tokens are bytes, else int64.
-    ``column``: the input whose values are the tokens as they stand, so that no graph has to run for them.
+    ``column``: the input whose values are the tokens as they stand, so that no graph has to run for them; it
+    ``is_required`` when each row must have one.
     """
 
     label: str
@@ -40,6 +41,7 @@ class AnalyzerSpec:
     weighted: bool = False
     is_text: bool = True
     column: str | None = None
+    is_required: bool = False
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ def analyze_stock(
     """
     import apache_beam as beam
     import tensorflow_transform.beam as tft_beam
+    from tensorflow_transform.beam.tft_beam_io.transform_fn_io import WriteTransformFn
     from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
     why = f", because of {reason}" if reason else ""
@@ -55,7 +56,7 @@ def analyze_stock(
                 | "ReadBatches" >> beam.FlatMap(_read_listed, read=read, schema_text=schema.to_text())
             )
             transform_fn = (batches, config) | "AnalyzeDataset" >> tft_beam.AnalyzeDataset(preprocessing.function)
-            _ = transform_fn | "WriteTransformFn" >> tft_beam.WriteTransformFn(out_dir)
+            _ = transform_fn | "WriteTransformFn" >> WriteTransformFn(out_dir)
         _run(pipeline, preprocessing)
     return AnalysisReport("stock", phases, analyzers, len(partitions), reason or "as configured")
 

@@ -6,12 +6,8 @@ name                                                    use
 impl_helper.trace_preprocessing_function                the graph of the ``preprocessing_fn``, with its analyzers
 impl_helper.METADATA_DIR_NAME                           where a finished SavedModel holds the schema of its outputs
 graph_tools.get_analyzers_fingerprint                   which inputs each analyzer depends on; a check of TFT's own
-graph_tools._QuietInitializableGraphAnalyzer,           the hash of a tensor's path from the inputs, to prove that a
-graph_tools.describe_path_as_analyzer_cache_hash        vocabulary's tokens are a raw column
-graph_tools.SourcedTensorsVisitor, nodes.Traverser      the tensors that feed an analyzer
 analysis_graph_builder.build                            the analyzers as a graph of operations, in phases
 annotators.get_asset_annotations, …clear_…              the names of vocabularies for ``asset_map``
-analyzer_nodes.TENSOR_REPLACEMENTS, ALL_REPLACEMENTS    the collections of a traced graph that list its analyzers
 beam.impl._create_v2_saved_model                        the SavedModel with the analyzers' results bound
 beam.impl._TensorBinding, _get_tensor_replacement_map   results in the form in which they are bound
 beam.analyzer_impls._join_boundary_rows                 bucket boundaries of all keys as one array
@@ -50,22 +46,16 @@ COMBINERS = (
 def internals() -> SimpleNamespace:
     """All of the table, under short names.  Raises ImportError or AttributeError when TFT has another version."""
     import_tensorflow()
-    from tensorflow_transform import analyzer_nodes, analyzers, annotators, graph_tools, impl_helper, nodes, tf_utils
+    from tensorflow_transform import analyzers, annotators, graph_tools, impl_helper, tf_utils
     from tensorflow_transform.beam import analysis_graph_builder, analyzer_impls, impl
 
     return SimpleNamespace(
         trace=impl_helper.trace_preprocessing_function,
         metadata_folder=impl_helper.METADATA_DIR_NAME,
         fingerprint=graph_tools.get_analyzers_fingerprint,
-        path_analyzer=graph_tools._QuietInitializableGraphAnalyzer,
-        path_hash=graph_tools.describe_path_as_analyzer_cache_hash,
-        sourced_tensors=graph_tools.SourcedTensorsVisitor,
-        traverser=nodes.Traverser,
         build=analysis_graph_builder.build,
         asset_annotations=annotators.get_asset_annotations,
         clear_asset_annotations=annotators.clear_asset_annotations,
-        pending_analyzers=analyzer_nodes.TENSOR_REPLACEMENTS,
-        all_analyzers=analyzer_nodes.ALL_REPLACEMENTS,
         create_saved_model=impl._create_v2_saved_model,
         binding=impl._TensorBinding,
         replacements=impl._get_tensor_replacement_map,

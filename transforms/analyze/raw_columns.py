@@ -1,0 +1,107 @@
+"""Vocabularies whose tokens are a column as it stands: they are counted from Arrow, and no graph runs for them.
+
+The proof: the operations between the input and what the analyzer is fed with are the same, attribute by attribute, as
+those that ``tft.vocabulary`` itself puts on an input of that type.  Anything else (``tf.strings.lower`` before it, a
+vocabulary with ``store_frequency`` or in TFRecord format, which change or keep other tokens) differs and goes through
+TensorFlow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+from transforms.analyze.phase import tensor_name
+from transforms.analyze.plan import Traced, find_analyzers
+from transforms.analyze.spec import AnalyzerSpec
+from transforms.analyze.tft_internals import internals
+from transforms.fingerprint import digest
+from transforms.tensors import import_tensorflow, representations
+
+
+def mark_raw_columns(analyzers: tuple[AnalyzerSpec, ...], traced: Traced, proto: Any) -> tuple[AnalyzerSpec, ...]:
+    """The analyzers of phase 0, with ``column`` set where the proof holds."""
+    candidates = [a for a in analyzers if a.kind == "vocabulary" and a.is_text and not a.weighted]
+    plain = {name: spec for name, spec in traced.specs.items() if _is_plain(spec, representations(proto)[name])}
+    if not candidates or not plain:
+        return analyzers
+    describe = _Description(traced.graph, {name: traced.inputs[name] for name in traced.specs})
+    marked = {a.label: name for a in candidates if (name := _column(describe, a, plain)) is not None}
+    dense = {name for name, spec in plain.items() if representations(proto)[name].WhichOneof("kind") == "dense_tensor"}
+    return tuple(
+        dataclasses.replace(a, column=marked[a.label], is_required=marked[a.label] in dense) if a.label in marked else a
+        for a in analyzers
+    )
+
+
+def _is_plain(spec: Any, representation: Any) -> bool:
+    """Text that is one value a row, or a list: what can be read off the column without a graph."""
+    if spec.dtype.name != "string":
+        return False
+    dense = representation.WhichOneof("kind") == "dense_tensor"
+    tensor = representation.dense_tensor
+    return not dense or (not tensor.shape.dim and not tensor.HasField("default_value"))
+
+
+def _column(describe: _Description, analyzer: AnalyzerSpec, plain: Mapping[str, Any]) -> str | None:
+    text, inputs = describe(analyzer.tensors[0])
+    if len(inputs) != 1:
+        return None
+    (name,) = inputs
+    return name if name in plain and text == _reference(plain[name]) else None
+
+
+@functools.cache
+def _reference(spec: Any) -> str:
+    """The description of what feeds ``tft.vocabulary`` of an input of that type."""
+    import tensorflow_transform as tft
+
+    def preprocessing_fn(inputs: Any) -> Any:
+        tft.vocabulary(inputs["input"], vocab_filename="reference")
+        return inputs
+
+    with tempfile.TemporaryDirectory() as temp_dir:
+        graph, inputs, outputs = internals().trace(preprocessing_fn, {"input": spec}, False, temp_dir)
+        operations, _, _ = internals().build(graph, inputs, outputs)
+    ((analyzer,),) = find_analyzers(operations).values()
+    return _Description(graph, inputs)(analyzer.tensors[0])[0]
+
+
+class _Description:
+    """What a tensor is computed by, as a hash that does not depend on names, and which inputs it is computed from."""
+
+    def __init__(self, graph: Any, inputs: Mapping[str, Any]) -> None:
+        flatten = import_tensorflow().nest.flatten
+        self._graph = graph
+        self._inputs = {
+            part.name: (name, i)
+            for name, value in inputs.items()
+            for i, part in enumerate(flatten(value, expand_composites=True))
+        }
+        self._known: dict[str, tuple[str, frozenset[str]]] = {}
+
+    def __call__(self, name: str) -> tuple[str, frozenset[str]]:
+        return self._tensor(self._graph.get_tensor_by_name(tensor_name(name)))
+
+    def _tensor(self, tensor: Any) -> tuple[str, frozenset[str]]:
+        if tensor.name in self._inputs:
+            name, component = self._inputs[tensor.name]
+            return f"input {component}", frozenset({name})
+        text, inputs = self._operation(tensor.op)
+        return f"{text}:{tensor.value_index}", inputs
+
+    def _operation(self, operation: Any) -> tuple[str, frozenset[str]]:
+        if operation.name not in self._known:
+            parts = [self._tensor(tensor) for tensor in operation.inputs]
+            parts += [self._operation(other) for other in operation.control_inputs]
+            text = digest([operation.type, _attributes(operation), [part[0] for part in parts]])
+            self._known[operation.name] = text, frozenset().union(*(part[1] for part in parts))
+        return self._known[operation.name]
+
+
+def _attributes(operation: Any) -> dict[str, str]:
+    attributes = operation.node_def.attr.items()
+    return {k: v.SerializeToString(deterministic=True).hex() for k, v in attributes if k != "_output_shapes"}
