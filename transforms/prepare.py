@@ -117,31 +117,43 @@ def _lists(column: pa.Array, feature: Feature, rejected: _Rejected) -> pa.Array:
     """A list of values a row; null where the row has no list."""
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), feature.arrow_type)
-    missing = column.is_null().to_numpy(zero_copy_only=False)
-    lengths, values = _lengths(column), column.flatten() if is_list(column.type) else column.drop_null()
-    rows = None
-    while is_list(values.type) or feature.row_lengths_of:
-        if not is_list(values.type) and not pa.types.is_null(values.type):
-            raise Mismatch(f"holds {column.type} values, which are no lists of lists, and the feature is ragged")
-        if values.null_count:
-            rows = np.repeat(np.arange(len(lengths)), lengths)
-            rejected.add(values.is_null().to_numpy(zero_copy_only=False), feature, _NULL_INSIDE, of=rows)
-        inner = _lengths(values)
-        if feature.row_lengths_of:
-            return _as_lists(pa.array(inner), lengths, missing)
-        if not (feature.ragged or feature.num_values):
-            raise Mismatch(f"holds {column.type} values; declare it with a ragged_tensor representation")
-        ends = np.concatenate([[0], np.cumsum(inner)])[np.concatenate([[0], np.cumsum(lengths)])]
+    _check_depth(column.type, feature)
+    missing, lengths = column.is_null().to_numpy(zero_copy_only=False), _lengths(column)
+    values = column.flatten() if is_list(column.type) else column.drop_null()
+    _reject_nulls(values, lengths, feature, rejected)
+    if feature.row_lengths_of:
+        return _as_lists(pa.array(_lengths(values)), lengths, missing)
+    if is_list(values.type):
+        ends = _offsets(_lengths(values))[_offsets(lengths)]
         lengths, values = np.diff(ends), values.flatten()
+        _reject_nulls(values, lengths, feature, rejected)
     converted = convert(values, feature)
-    if values.null_count or converted.faults:
-        rows = np.repeat(np.arange(len(lengths)), lengths)
-        if values.null_count:
-            rejected.add(values.is_null().to_numpy(zero_copy_only=False), feature, _NULL_INSIDE, of=rows)
-        for bad, reason in converted.faults:
-            rejected.add(bad, feature, reason, values, rows)
+    for bad, reason in converted.faults:
+        rejected.add(bad, feature, reason, values, _rows(lengths))
     _check_lengths(lengths, missing, feature, rejected)
     return _as_lists(converted.values, lengths, missing)
+
+
+def _check_depth(kind: pa.DataType, feature: Feature) -> None:
+    depth, values = 0, kind
+    while is_list(values):
+        depth, values = depth + 1, values.value_type
+    if feature.ragged or feature.row_lengths_of:
+        if depth != 2 and not pa.types.is_null(values):
+            raise Mismatch(f"holds {kind} values, which are no lists of lists, and the feature is ragged")
+    elif depth > (1 if feature.shape is None else 2):
+        raise Mismatch(f"holds {kind} values; declare it with a ragged_tensor representation")
+
+
+def _reject_nulls(values: pa.Array, lengths: np.ndarray, feature: Feature, rejected: _Rejected) -> None:
+    if values.null_count:
+        nulls = values.is_null().to_numpy(zero_copy_only=False)
+        rejected.add(nulls, feature, _NULL_INSIDE, of=_rows(lengths))
+
+
+def _rows(lengths: np.ndarray) -> np.ndarray:
+    """The row of each value."""
+    return np.repeat(np.arange(len(lengths)), lengths)
 
 
 def _check_lengths(lengths: np.ndarray, missing: np.ndarray, feature: Feature, rejected: _Rejected) -> None:
@@ -163,11 +175,16 @@ def _lengths(column: pa.Array) -> np.ndarray:
     return np.array(lengths, np.int64)
 
 
-def _as_lists(values: pa.Array, lengths: np.ndarray, missing: np.ndarray) -> pa.Array:
+def _offsets(lengths: np.ndarray) -> np.ndarray:
+    """Where each row's values begin, and the end (int32, one more)."""
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def _as_lists(values: pa.Array, lengths: np.ndarray, missing: np.ndarray) -> pa.Array:
     mask = pa.array(missing) if missing.any() else None
-    return pa.ListArray.from_arrays(pa.array(offsets), values, type=pa.list_(values.type), mask=mask)
+    return pa.ListArray.from_arrays(pa.array(_offsets(lengths)), values, type=pa.list_(values.type), mask=mask)
 
 
 def _fill(column: pa.Array, feature: Feature) -> pa.Array:
