@@ -14,10 +14,10 @@ from pipeline.stages import Task, Workers, run_stage
 from transforms.bucket import num_buckets
 from transforms.build import BuildSpec, Transform
 from transforms.compression import Compression
-from transforms.errors import SchemaError
+from transforms.errors import BadRowsError, ConfigError, RecordmillError, SchemaError, shorten
 from transforms.fingerprint import digest
 from transforms.infer import Profile, merge, to_schema
-from transforms.partition import Partition
+from transforms.partition import BadRow, Partition
 from transforms.passes import profile_partition
 from transforms.rows import RowSpec
 from transforms.schema import Schema
@@ -52,7 +52,10 @@ def read_schema(
     """The schema that the config names or, without one, what all rows of the source say."""
     if config.schema_path is not None:
         with open(config.schema_path, encoding="utf-8") as stream:
-            return Schema.from_text(stream.read(), path=config.schema_path)
+            schema = Schema.from_text(stream.read(), path=config.schema_path)
+        if not schema.features:
+            raise SchemaError(f"{config.schema_path}: declares no features; leave schema out to have it inferred")
+        return schema
     form = [PROFILE_FORMAT, config.source.format, config.source.options, version("pyarrow")]
     tasks = [
         Task(p, cache.path("profiles", digest([p.fingerprint, *form]), ".json"), p.name, p.num_bytes)
@@ -66,14 +69,38 @@ def read_schema(
     for task in tasks:
         with open(task.output, encoding="utf-8") as stream:
             profiles.append(Profile.from_json(stream.read()))
-    return to_schema(merge(profiles))
+    merged = merge(profiles)
+    schema = to_schema(merged)
+    if not schema.features and (merged.rows or not config.allow_empty):
+        raise _no_columns(config, partitions)
+    _check_keys(config, schema)
+    return schema
+
+
+def _no_columns(config: Config, partitions: Sequence[Partition]) -> RecordmillError:
+    """Why there are none: rows that the source can make nothing of, if it has any."""
+    source, bad = open_source(config.source.format, config.source.options), list[BadRow]()
+    for partition in partitions:
+        for _ in source.read(partition, on_bad_row=bad.append):
+            pass
+        if bad:
+            return BadRowsError(bad)
+    return SchemaError(f"{config.path}: the source has no columns; see that the files are not empty, or give a schema")
+
+
+def _check_keys(config: Config, schema: Schema) -> None:
+    """An inferred schema has all columns of the data, so a key that it lacks is nowhere."""
+    names = [".".join(feature.source) for feature in schema.features]
+    known = {name[:end] for name in names for end in (len(name), *(i for i, c in enumerate(name) if c == "."))}
+    for key in config.split_by or ():
+        if schema.features and key not in known:
+            raise ConfigError(
+                f"{config.path}: split_by names the column {key!r}, which is not in the data; it has "
+                f"{shorten(', '.join(dict.fromkeys(names)), 200)}"
+            )
 
 
 def row_spec(config: Config, schema: Schema) -> RowSpec:
-    if not schema.features:
-        raise SchemaError(
-            f"{config.path}: the source has no columns; see that the files are not empty, or give a schema"
-        )
     return RowSpec(
         source_format=config.source.format,
         source_options=config.source.options,

@@ -154,3 +154,15 @@ def test_a_split_of_nothing_gets_nothing() -> None:
     for order in itertools.permutations([("a", 0.5), ("b", 0.5), ("none", 0.0)]):
         counts = np.bincount(Splitter.of(dict(order)).assign(ids).split, minlength=3)
         assert counts[[name for name, _ in order].index("none")] == 0
+
+
+def test_a_key_may_be_a_field_of_a_struct() -> None:
+    users = pa.array([{"id": 1}, {"id": 2}, None, {"id": 1}])
+    nested = pa.RecordBatch.from_pydict({"user": users, "x": pa.array(range(4))})
+    plain = pa.RecordBatch.from_pydict({"user.id": pa.array([1, 2, None, 1]), "x": pa.array(range(4))})
+    lacking = pa.RecordBatch.from_pydict({"user": pa.array([{"name": "a"}]), "x": pa.array([0])})
+    splitter = Splitter.of({"train": 0.5, "eval": 0.5}, keys=["user.id"])
+    assert splitter.assign(nested).split[[0, 1, 3]].tolist() == splitter.assign(plain).split[[0, 1, 3]].tolist()
+    assert splitter.assign(nested).keyless == splitter.assign(lacking).keyless == 1
+    with pytest.raises(SchemaError, match="'user' holds int64 values"):
+        splitter.assign(pa.RecordBatch.from_pydict({"user": pa.array([1])}))

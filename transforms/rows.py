@@ -36,7 +36,8 @@ class RowSpec:
         """The columns that must be read; None: all of them, since the whole row decides the split."""
         if len(self.splitter.names) > 1 and not self.splitter.keys:
             return None
-        return frozenset({feature.source[0] for feature in self.schema.features} | set(self.splitter.keys))
+        keys = {name for key in self.splitter.keys for name in (key, key.split(".")[0])}  # a column, or a field of one
+        return frozenset({feature.source[0] for feature in self.schema.features} | keys)
 
     @property
     def kinds(self) -> Mapping[str, str]:

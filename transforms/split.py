@@ -61,13 +61,7 @@ class Splitter:
     def _hashes(self, batch: pa.RecordBatch) -> tuple[np.ndarray, int]:
         if not self.keys:
             return hash_rows(batch), 0
-        missing = [key for key in self.keys if key not in batch.schema.names]
-        if missing:
-            raise SchemaError(
-                f"split_by names the column {missing[0]!r}, which is not in the data; it has "
-                f"{', '.join(map(repr, batch.schema.names))}"
-            )
-        keys = batch.select(list(self.keys))
+        keys = pa.RecordBatch.from_arrays([_key_column(batch, key) for key in self.keys], names=list(self.keys))
         hashes = hash_rows(keys)
         keyless = np.logical_and.reduce([column.is_null().to_numpy(zero_copy_only=False) for column in keys.columns])
         if keyless.any():
@@ -80,6 +74,23 @@ class Splitter:
         whole = sum(exact)
         ends = [sum(exact[: i + 1], Fraction(0)) / whole for i in range(len(exact) - 1)]
         return np.array([min(int(end * 2**64), 2**64 - 1) for end in ends], dtype=np.uint64)
+
+
+def _key_column(batch: pa.RecordBatch, key: str) -> pa.Array:
+    """The column of that name or, where a dot leads into a struct, its field."""
+    name, *fields = (key,) if key in batch.schema.names else key.split(".")
+    if name not in batch.schema.names:
+        raise SchemaError(
+            f"split_by names the column {key!r}, which is not in the data; it has "
+            f"{', '.join(map(repr, batch.schema.names))}"
+        )
+    column = batch.column(name)
+    for field in fields:
+        if not pa.types.is_struct(column.type) and not pa.types.is_null(column.type):
+            raise SchemaError(f"split_by names {key!r}, and {name!r} holds {column.type} values, which have no fields")
+        there = pa.types.is_struct(column.type) and column.type.get_field_index(field) >= 0
+        column = pc.struct_field(column, field) if there else pa.nulls(len(column))
+    return column
 
 
 def hash_rows(batch: pa.RecordBatch) -> np.ndarray:

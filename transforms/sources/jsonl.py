@@ -142,7 +142,7 @@ class _Parser:
             names = ({name, name.split(".")[0]} for name in self.declared or ())
             missing = {name for either in names if not either & there for name in either}
         else:
-            missing = set(self.columns - there)
+            missing = {name for name in self.columns - there if name.split(".")[0] not in there}
             table = table.select(
                 [name for name in table.column_names if name in self.columns] or table.column_names[:1]
             )
