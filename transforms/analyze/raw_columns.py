@@ -2,8 +2,7 @@
 
 The proof: the operations between the input and what the analyzer is fed with are the same, attribute by attribute, as
 those that ``tft.vocabulary`` itself puts on an input of that type.  Anything else (``tf.strings.lower`` before it, a
-vocabulary with ``store_frequency`` or in TFRecord format, which change or keep other tokens) differs and goes through
-TensorFlow.
+vocabulary in TFRecord format, which keeps empty tokens) differs and goes through TensorFlow.
 """
 
 from __future__ import annotations
