@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
 import logging
@@ -260,6 +261,15 @@ def test_packed_and_marked_files(file: Callable[[bytes], Path]) -> None:
     assert read(file(b"\xef\xbb\xbf" + content))[0] == [{"id": 1}]
     with pytest.raises(SourceError, match="data.jsonl: the gzip file is cut short or damaged"):
         read(file(packed[:-5]))
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress])
+def test_a_flipped_byte_is_damage_wherever_it_is(file: Callable[[bytes], Path], pack: Callable[[bytes], bytes]) -> None:
+    packed = pack("".join(lines({"id": i * 7919 % 1000}) for i in range(500)).encode())
+    for at in range(12, len(packed), 41):
+        path = file(packed[:at] + bytes([packed[at] ^ 255]) + packed[at + 1 :])
+        with pytest.raises(SourceError, match="data.jsonl: the (gzip|bz2) file is cut short or damaged"):
+            read(path)
 
 
 def test_no_rows(file: Callable[[bytes], Path], caplog: pytest.LogCaptureFixture) -> None:

@@ -7,6 +7,7 @@ import zlib
 from typing import Any
 
 import pyarrow as pa
+from isal import igzip, isal_zlib
 
 from transforms.errors import SourceError
 from transforms.partition import FileSlice
@@ -38,8 +39,6 @@ class TextStream:
 
     def _unpacked(self) -> Any:
         if self.compression == "gzip":
-            from isal import igzip
-
             return igzip.IGzipFile(fileobj=self._stored)  # type: ignore[no-untyped-call]
         if self.compression == "bz2":
             return bz2.BZ2File(self._stored)
@@ -55,7 +54,7 @@ class TextStream:
         """Reads the next bytes into the buffer, and returns how many: fewer than it has room for only at the end."""
         try:
             count = fill(self._stream.readinto, buffer)
-        except (OSError, EOFError, zlib.error, ValueError) as error:
+        except (OSError, EOFError, ValueError, zlib.error, isal_zlib.IsalError) as error:  # type: ignore[misc]  # a stub
             self._stored.check(self._piece.fingerprint)
             raise SourceError(
                 f"{self._piece.path}: the {self.compression} file is cut short or damaged ({error}); get it again from "
