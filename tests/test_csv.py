@@ -121,7 +121,7 @@ def test_quotes_anywhere_are_what_python_reads(tmp_path: Path, pieces: list[str]
         found, ordinals, bad = read(path, target=50)
     everything = expected_rows(text)[1:]
     expected = {i: row for i, row in enumerate(everything) if len(row) == 2}
-    if bad and bad[-1].reason.endswith("never closed"):
+    if bad and bad[-1].reason.endswith("never closed; close it"):
         assert bad[-1].row == len(everything) - 1
         expected.pop(bad[-1].row, None)
     assert dict(zip(ordinals, ([row["a"] or "", row["b"] or ""] for row in found), strict=True)) == expected
@@ -155,6 +155,14 @@ def test_line_ends_blank_lines_and_the_byte_order_mark(file: Callable[[bytes], P
             content = end.join([b"", b'"a b",c', b"", b"1,2", b"", b"3,4"])
             assert read(file(content), target=target)[:2] == (expected, [0, 1])
             assert read(file(b"\xef\xbb\xbf" + content), target=target)[:2] == (expected, [0, 1])
+
+
+def test_a_blank_line_at_the_cut(file: Callable[[bytes], Path]) -> None:
+    for target in (1, 2, 3, 4):
+        assert read(file(b'a,b\n\n,"\r\n"\n\n\n1,2'), target=target)[:2] == (
+            [{"a": None, "b": "\r\n"}, {"a": "1", "b": "2"}],
+            [0, 1],
+        )
 
 
 def test_a_byte_order_mark_inside_the_file_is_text(file: Callable[[bytes], Path]) -> None:
@@ -278,7 +286,7 @@ def test_a_file_that_changes_after_it_was_cut_is_noticed(tmp_path: Path, pack: C
     path.write_bytes(pack(b"x,y\n" + b"1,2\n" * 50))
     stat = os.stat(path)
     (partition,) = partitions([path], 1000)
-    for content in (b"x,y\n" + b"1,3\n" * 50, b"x,y\n" + b"1,2\n" * 49, b"y,x\n" + b"1,2\n" * 50):
+    for content in (b"x,y\n" + b"1,3\n" * 50, b"x,y\n" + b"1,2\n" * 49, b"y,x\n" + b"1,2\n" * 50, b""):
         path.write_bytes(pack(content))
         os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
         with pytest.raises(SourceError, match="a.csv: the file changed while it was read"):

@@ -75,22 +75,15 @@ def _to_int(values: pa.Array, feature: Feature) -> Converted:
     if pa.types.is_temporal(kind):
         return _to_epoch(values, feature.time_unit)
     if kind == pa.uint64():
-        return _to_int64(values, pc.greater(values, pa.scalar(2**63 - 1, kind)), _RANGE)
+        reason = "does not fit a 64-bit integer; declare the column as FLOAT or BYTES"
+        return _to_int64(values, pc.greater(values, pa.scalar(2**63 - 1, kind)), reason)
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
         return Converted(values.cast(pa.int64()))
     if pa.types.is_floating(kind):
         return _whole_floats(values)
     if pa.types.is_decimal(kind):
-        whole = pc.equal(values, pc.round(values))
-        inside = pc.and_(*(compare(values.cast(pa.float64()), limit) for compare, limit in _LIMITS))
-        return _to_int64(values, pc.invert(pc.and_(whole, inside)), _WHOLE)
+        return _parse_ints(pc.replace_substring_regex(values.cast(pa.string()), r"\.0+$", ""))
     raise _mismatch(values, feature)
-
-
-_RANGE = "does not fit a 64-bit integer; declare the column as FLOAT or BYTES"
-_NOT_INTEGER = "is not an integer that fits 64 bits"
-_WHOLE = "is not a whole number that fits 64 bits; declare the column as FLOAT"
-_LIMITS = ((pc.greater_equal, -(2.0**63)), (pc.less, 2.0**63))
 
 
 def _to_int64(values: pa.Array, bad: pa.BooleanArray, reason: str) -> Converted:
@@ -125,7 +118,10 @@ def _parse_ints(values: pa.Array) -> Converted:
     parsed = pa.Array.from_buffers(
         pa.int64(), len(text), [_validity(text), pa.py_buffer(out)], null_count=text.null_count
     )
-    return _converted(parsed, bad.view(bool), _NOT_INTEGER) if found else Converted(parsed)
+    if not found:
+        return Converted(parsed)
+    reason = "is not an integer that fits 64 bits; correct it, or declare the column as FLOAT or BYTES"
+    return _converted(parsed, bad.view(bool), reason)
 
 
 def _validity(column: pa.Array) -> pa.Buffer | None:
@@ -253,7 +249,9 @@ def _parse_doubles(text: pa.StringArray) -> Converted:
         return Converted(text.cast(pa.float64()))
     except pa.ArrowInvalid:
         bad = np.array([_fails(value, pa.float64()) for value in text])
-        return _converted(_nulled(text, bad).cast(pa.float64()), bad, "is not a number")
+        return _converted(
+            _nulled(text, bad).cast(pa.float64()), bad, "is not a number; correct it, or declare the column as BYTES"
+        )
 
 
 def _to_float64_bytes(values: pa.Array) -> Converted:

@@ -24,7 +24,7 @@ from transforms.fingerprint import CHUNK_BYTES
 from transforms.native import Int64, Pointer, kernel
 from transforms.partition import BadRow, FileSlice, Partition, RawBatch
 from transforms.sources.compressed import TextStream, compression_of
-from transforms.sources.slices import fill, group, open_file, warn_empty, whole_file
+from transforms.sources.slices import changed, fill, group, open_file, warn_empty, whole_file
 
 MAX_ROWS = 16_384  # of a batch
 
@@ -32,6 +32,7 @@ _MAX_BYTES = (1 << 31) - (1 << 20)  # Arrow's parser counts in 32 bits
 _NO_LIMIT = (1 << 63) - 1
 _QUOTED = 3  # the state of csv_scan inside a quoted cell
 _BOM = b"\xef\xbb\xbf"
+
 Fill = Callable[[memoryview], int]  # reads into a buffer; fewer bytes than it has room for only at the end
 
 _scan = kernel("csv_scan", [Pointer, Int64, ctypes.c_uint8, Int64, Int64, Pointer, Pointer], Int64)
@@ -131,7 +132,10 @@ class CsvSource:
             text = record.decode("utf-8")
         except UnicodeDecodeError as error:
             raise _not_utf8(path, f"the header holds {shorten(record[error.start : error.end])}", "LATIN1") from error
-        names = next(row for row in csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter) if row)
+        try:
+            names = next(row for row in csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter) if row)
+        except csv.Error as error:
+            raise SourceError(f"{path}: the header cannot be read ({error}); see whether a quote is missing") from error
         for i, name in enumerate(names):
             if name and name in names[:i]:
                 raise SourceError(
@@ -146,13 +150,13 @@ class CsvSource:
         with TextStream(piece) as stream:
             if stream.compression:
                 header, chunks = self._begin(stream.fill, piece.path)
+                if header is None:
+                    warn_empty(piece.path)
+                    return
             else:
                 header = self._plain_header(piece.path)
-                stream.seed(header.content if header else b"")
+                stream.seed(header.content)
                 chunks = _chunks(stream.fill, b"", self._delimiter, header=False)
-            if header is None:
-                warn_empty(piece.path)
-                return
             parser = _Parser(piece.path, header.names, columns, self._delimiter, self._null_values, on_bad_row)
             row = piece.first_row
             if row == 0:
@@ -163,11 +167,16 @@ class CsvSource:
                 row += chunk.rows
                 if chunk.unclosed:
                     text = shorten(bytes(chunk.unclosed[:200]).decode("utf-8", "replace"))
-                    on_bad_row(BadRow(piece.path, row, None, text, "a quote begins a cell and is never closed"))
+                    on_bad_row(
+                        BadRow(piece.path, row, None, text, "a quote begins a cell and is never closed; close it")
+                    )
 
-    def _plain_header(self, path: str) -> Header | None:
+    def _plain_header(self, path: str) -> Header:
         with open_file(path) as file:
-            return self._begin(functools.partial(fill, file.readinto), path)[0]
+            header, _ = self._begin(functools.partial(fill, file.readinto), path)
+        if header is None:  # it had one when it was cut
+            raise changed(path)
+        return header
 
 
 class _Parser:
@@ -205,7 +214,10 @@ class _Parser:
 
         def reject(row: arrow_csv.InvalidRow) -> str:
             bad.append(row.number - 1)
-            reason = f"has {row.actual_columns} cells, and the header names {row.expected_columns}"
+            reason = (
+                f"has {row.actual_columns} cells, and the header names {row.expected_columns}; a cell that holds the "
+                "delimiter must be quoted"
+            )
             self._on_bad_row(BadRow(self._path, first_row + row.number - 1, None, shorten(row.text), reason))
             return "skip"
 
@@ -294,10 +306,10 @@ def _chunks(fill: Fill, head: bytes, delimiter: str, *, header: bool) -> Iterato
 def scan(
     text: memoryview, delimiter: str, *, state: int = 0, stop_at: int = _NO_LIMIT, max_rows: int = _NO_LIMIT
 ) -> tuple[int, int, int]:
-    """Where the last whole record of ``text`` ends, how many records end, and the state of the scan after it.
+    """Where the last whole record or blank line of ``text`` ends, how many records end, and the state of the scan.
 
-    Stops with the first record that ends at or after ``stop_at``, or with record ``max_rows``.  A line end that is not
-    there yet (the LF of a CRLF) is a blank line of what follows.
+    Stops with the first that ends at or after ``stop_at``, or with record ``max_rows``.  A line end that is not there
+    yet (the LF of a CRLF) is a blank line of what follows.
     """
     at = ctypes.c_int64(state)
     rows = ctypes.c_int64(0)
