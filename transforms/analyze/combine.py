@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from transforms.analyze.keyed import is_keyed, merge_keyed
 from transforms.analyze.states import State, decode_states, encode_states
 
 Values = tuple[np.ndarray, ...]
@@ -33,21 +34,15 @@ def merge_combined(combiner: Any, parts: Iterable[pa.ipc.RecordBatchFileReader])
     return combiner.merge_accumulators([combiner.create_accumulator(), *states])
 
 
-class CombinePerKey:
-    """A state for each key; the first of the values is the keys."""
+class SketchPerKey:
+    """A quantile sketch for each key; the first of the values is the key of each row."""
 
     def __init__(self, combiner: Any) -> None:
         self._combiner = combiner
         self._states: dict[Any, State] = {}
-        # A sketch takes all rows of a key at once; the other combiners get batches that the graph has reduced by key.
-        self._takes_rows = type(combiner).__name__ == "QuantilesCombiner"
 
     def add(self, values: Values) -> None:
-        pairs = _rows_by_key(values) if self._takes_rows else _one_row_a_key(values)
-        self.add_pairs(pairs)
-
-    def add_pairs(self, pairs: Iterable[tuple[Any, Any]]) -> None:
-        for key, inputs in pairs:
+        for key, inputs in _rows_by_key(values):
             state = self._states.get(key)
             state = self._combiner.create_accumulator() if state is None else state
             self._states[key] = self._combiner.add_input(state, inputs)
@@ -62,11 +57,6 @@ class CombinePerKey:
         return [pa.RecordBatch.from_pydict({"key": repeated, **states})]
 
 
-def _one_row_a_key(values: Values) -> Iterable[tuple[Any, Any]]:
-    keys = values[0].tolist()
-    return zip(keys, zip(*values[1:], strict=True), strict=True) if len(values) > 1 else ((key, ()) for key in keys)
-
-
 def _rows_by_key(values: Values) -> Iterable[tuple[Any, Any]]:
     keys, inverse = np.unique(values[0], return_inverse=True)
     order = np.argsort(inverse, kind="stable")
@@ -75,16 +65,26 @@ def _rows_by_key(values: Values) -> Iterable[tuple[Any, Any]]:
     return zip(keys.tolist(), zip(*columns, strict=True), strict=True)
 
 
-def merge_per_key(combiner: Any, parts: Iterable[pa.ipc.RecordBatchFileReader]) -> dict[Any, State]:
-    """The state of each key over all partitions, merged in their order."""
+def merge_per_key(combiner: Any, parts: Iterable[pa.ipc.RecordBatchFileReader]) -> list[tuple[Any, Any]]:
+    """Each key and the combiner's outputs for it, over all partitions, merged in their order."""
+    if is_keyed(combiner):
+        keys, arrays = merge_keyed(combiner, parts)
+        return [(key, combiner.extract_output(state)) for key, state in states_of(combiner, keys, arrays)]
     found: dict[Any, list[State]] = {}
     for part in parts:
         batch = part.get_batch(0)
         first = batch.filter(pa.array(batch.column("field").to_numpy() == 0))
         for key, state in zip(first.column("key").to_pylist(), decode_states(batch, combiner), strict=True):
             found.setdefault(key, []).append(state)
-    return {key: _merge(combiner, states) for key, states in found.items()}
+    return [(key, combiner.extract_output(_merge(combiner, states))) for key, states in found.items()]
 
 
 def _merge(combiner: Any, states: Sequence[State]) -> State:
     return combiner.merge_accumulators([combiner.create_accumulator(), *states])
+
+
+def states_of(combiner: Any, keys: pa.Array, arrays: Sequence[np.ndarray]) -> Iterable[tuple[Any, State]]:
+    """Each key and its state as the combiner has it."""
+    make = getattr(combiner, "accumulator_class", None)
+    for key, *state in zip(keys.to_pylist(), *arrays, strict=True):
+        yield key, make(*state) if make else state

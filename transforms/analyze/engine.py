@@ -187,8 +187,7 @@ class _Run:
     _ExtractPackedCombineMergeOutputs = _ExtractCombineMergeOutputs
 
     def _CacheableCombinePerKeyMerge(self, operation: Any, states: _States) -> list[tuple[Any, Any]]:
-        merged = combine.merge_per_key(operation.combiner, states.parts)
-        return [(key, operation.combiner.extract_output(state)) for key, state in merged.items()]
+        return combine.merge_per_key(operation.combiner, states.parts)
 
     def _CacheableCombinePerKeyFormatKeys(self, operation: Any, pairs: Any) -> tuple[Any, ...]:
         infos = operation.combiner.output_tensor_infos()

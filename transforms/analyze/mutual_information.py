@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from transforms.analyze.combine import CombinePerKey, merge_per_key
+from transforms.analyze.combine import states_of
+from transforms.analyze.keyed import KeyedStates, Values, merge_keyed
 from transforms.analyze.tft_internals import internals
 from transforms.analyze.vocabulary import MergedVocabulary, write_merged
 
@@ -20,15 +21,21 @@ def means_combiner(*, weighted: bool) -> Any:
     )
 
 
-class LabelCounts(CombinePerKey):
+class LabelCounts(KeyedStates):
     """How often each token meets each label; one key stands for all rows."""
 
     def __init__(self, *, weighted: bool) -> None:
         super().__init__(means_combiner(weighted=weighted))
-        self._weighted = weighted
 
-    def add(self, values: tuple[np.ndarray, ...]) -> None:
-        self.add_pairs(internals().means_by_token(values, self._weighted))
+    def add(self, values: Values) -> None:
+        """``values``: the tokens of a batch, the sum of their weights where they have weights, the sums by label
+        (tokens x labels), and their counts."""
+        tokens, *weights, by_label, counts = values
+        by_label = by_label.astype(np.float64)
+        total = (weights[0] if weights else counts).astype(np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            states = (counts, by_label / total[:, None], np.zeros(len(counts)), total / counts)
+        super().add((tokens, *states))
 
 
 def merge_label_counts(
@@ -37,8 +44,7 @@ def merge_label_counts(
     """The mutual information of each token, by TFT's own formula (``VocabularyMerge``)."""
     tft, combiner = internals(), means_combiner(weighted=weighted)
     by_token = {
-        token: combiner.extract_output(state)
-        for token, state in merge_per_key(combiner, (p for p in parts if p.num_record_batches)).items()
+        token: combiner.extract_output(state) for token, state in states_of(combiner, *merge_keyed(combiner, parts))
     }
     all_rows = [by_token.pop(key) for key in tft.all_rows_keys if key in by_token]
     rows: list[tuple[Any, float, float]] = []

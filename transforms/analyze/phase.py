@@ -13,7 +13,8 @@ import pyarrow as pa
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from transforms.analyze.combine import Combine, CombinePerKey
+from transforms.analyze.combine import Combine, SketchPerKey
+from transforms.analyze.keyed import KeyedStates, is_keyed
 from transforms.analyze.observe import Observer
 from transforms.analyze.sections import write_sections
 from transforms.analyze.spec import AnalyzerSpec, GraphFile, PhaseSpec
@@ -67,7 +68,7 @@ def make_accumulator(analyzer: AnalyzerSpec) -> Accumulator:
     if analyzer.kind == "combine":
         return Combine(analyzer.combiner)
     if analyzer.kind == "combine_per_key":
-        return CombinePerKey(analyzer.combiner)
+        return KeyedStates(analyzer.combiner) if is_keyed(analyzer.combiner) else SketchPerKey(analyzer.combiner)
     if analyzer.kind == "vocabulary":
         return VocabularyCounts(is_text=analyzer.is_text, weighted=analyzer.weighted)
     from transforms.analyze.mutual_information import LabelCounts

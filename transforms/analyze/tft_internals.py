@@ -13,11 +13,11 @@ beam.impl._TensorBinding, _get_tensor_replacement_map   results in the form in w
 beam.analyzer_impls._join_boundary_rows                 bucket boundaries of all keys as one array
 beam.analyzer_impls._merge_outputs_by_key               results per key as one array for each output
 beam.analyzer_impls._calculate_mutual_information_for…  the mutual information of one token
-beam.analyzer_impls._flatten_to_key_and_means_…         a batch's counts by token and label, as means
 analyzers._VocabOrderingType                            how a vocabulary is ordered
 analyzers.get_empy_vocabulary_dummy_value               the entry of an empty vocabulary (the name is spelled so)
 analyzers.calculate_recommended_min_diff_from_avg       the default threshold of mutual information
-analyzers.NumPyCombiner and the other combiners         how batches are reduced and accumulators merged
+analyzers.NumPyCombiner and the other combiners         how batches are reduced and accumulators merged; of two of them
+                                                        ``_fn``, ``_compute_variance``, ``_compute_weighted``
 tf_utils.fetch_vocabulary_reserved_tokens               the reserved tokens of a vocabulary
 tf_utils.GLOBAL_Y_COUNT_SENTINEL_STRING, …_INT          the key under which the label counts of all rows are kept
 ======================================================  ==============================================================
@@ -62,7 +62,6 @@ def internals() -> SimpleNamespace:
         join_boundary_rows=analyzer_impls._join_boundary_rows,
         merge_outputs_by_key=analyzer_impls._merge_outputs_by_key,
         mutual_information=analyzer_impls._calculate_mutual_information_for_feature_value,
-        means_by_token=analyzer_impls._flatten_to_key_and_means_accumulator_list,
         ordering=analyzers._VocabOrderingType,
         empty_vocabulary_entry=analyzers.get_empy_vocabulary_dummy_value,
         default_min_diff=analyzers.calculate_recommended_min_diff_from_avg,
