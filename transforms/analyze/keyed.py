@@ -81,7 +81,7 @@ class KeyedStates:
         combined = self._combine(old, states, is_new)
         result = []
         for i, rows in enumerate(combined):
-            kept = self._states[i] if self._states else rows[:0]
+            kept = self._states[i] if count else rows[:0]
             into = np.zeros((grown, *rows.shape[1:]), np.result_type(kept, rows))
             into[tuple(slice(0, n) for n in kept.shape)] = kept
             into[at] = rows
