@@ -15,12 +15,12 @@ from transforms.build import Transform
 from transforms.files import temporary_folder
 from transforms.fingerprint import digest
 from transforms.partition import Partition
-from transforms.passes import accumulate_partition
+from transforms.passes import accumulate_partition, read_features
 from transforms.preprocess import Preprocessing
 from transforms.rows import RowSpec
 
 if TYPE_CHECKING:
-    from transforms.analyze import PhaseSpec
+    from transforms.analyze import AnalysisReport, PhaseSpec
 
 ANALYSIS_FORMAT = 1  # raised when the same data and code give another graph
 
@@ -60,7 +60,7 @@ def _analyze(
     work_dir: str,
     out_dir: str,
 ) -> None:
-    from transforms.analyze import analyze
+    from transforms.analyze import Unsupported, analyze
 
     def run_phase(phase: PhaseSpec) -> list[str]:
         function = functools.partial(accumulate_partition, phase=phase, rows=rows, split=config.analyzed_split)
@@ -71,5 +71,27 @@ def _analyze(
         run_stage(f"Accumulate{phase.number}", function, tasks, workers=workers, work_dir=work_dir)
         return [task.output for task in tasks]
 
-    report = analyze(preprocessing, rows.schema, run_phase=run_phase, work_dir=work_dir, out_dir=out_dir)
+    stock = functools.partial(_analyze_stock, config, preprocessing, rows, partitions, out_dir=out_dir)
+    if config.analysis == "stock":
+        report = stock(reason=None)
+    else:
+        try:
+            report = analyze(preprocessing, rows.schema, run_phase=run_phase, work_dir=work_dir, out_dir=out_dir)
+        except Unsupported as error:
+            report = stock(reason=error.construct)
     log.info("%s", report)
+
+
+def _analyze_stock(
+    config: Config,
+    preprocessing: Preprocessing,
+    rows: RowSpec,
+    partitions: Sequence[Partition],
+    *,
+    out_dir: str,
+    reason: str | None,
+) -> AnalysisReport:
+    from transforms.analyze import analyze_stock
+
+    read = functools.partial(read_features, rows=rows, split=config.analyzed_split)
+    return analyze_stock(preprocessing, rows.schema, partitions=partitions, read=read, out_dir=out_dir, reason=reason)

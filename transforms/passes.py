@@ -39,11 +39,15 @@ def accumulate_partition(
     """
     from transforms.analyze import accumulate
 
+    accumulate(phase, read_features(partition, rows=rows, split=split), path)
+
+
+def read_features(partition: Partition, *, rows: RowSpec, split: str | None) -> Iterator[pa.RecordBatch]:
+    """The feature batches of the partition's rows of the split (None: all).
+
+    Raises BadRowsError at the end when rows could not become features.
+    """
     selected = PartitionRows(partition, rows)
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        yield from selected.of_split(split)
-        if selected.bad_rows:
-            raise BadRowsError(selected.bad_rows)
-
-    accumulate(phase, batches(), path)
+    yield from selected.of_split(split)
+    if selected.bad_rows:
+        raise BadRowsError(selected.bad_rows)
