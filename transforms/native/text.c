@@ -72,9 +72,9 @@ static inline int read_block(const uint8_t *p, uint8_t delimiter, int state, blo
 
 /* Reads lines until one ends at or after `stop_at`, or `max_rows` records have ended, or the bytes have.
  *
- * Returns where the last whole record or blank line ends, 0 if none does; at or after `stop_at` only if the scan stopped
- * there. `*rows` grows by the number of records; blank lines are none. `*state` is that of the parser, 0 at the start of
- * a record; it is that after all `n` bytes unless the scan stopped. */
+ * Returns where the last whole record or blank line ends, 0 if none does; at or after `stop_at` only if the scan
+ * stopped there. `*rows` grows by the number of records; blank lines are none. `*state` is that of the parser, 0 at the
+ * start of a record; it is that after all `n` bytes unless the scan stopped. */
 EXPORT int64_t csv_scan(const uint8_t *data, int64_t n, uint8_t delimiter, int64_t stop_at, int64_t max_rows,
                         int64_t *state, int64_t *rows) {
   int64_t end = 0, count = 0, i = 0;
