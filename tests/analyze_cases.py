@@ -237,6 +237,10 @@ def table(t):
     }
 
 
+def nothing_but_z(t):
+    return {"z": tft.scale_to_z_score(t["x"])}
+
+
 def nothing(t):
     """No analyzer at all; and every form of output."""
     return {

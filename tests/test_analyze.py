@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 from transforms.analyze import AnalysisReport, PhaseSpec, Unsupported, accumulate, analyze, analyze_stock
-from transforms.errors import ConfigError
+from transforms.errors import BadRowsError, ConfigError
+from transforms.partition import BadRow
 from transforms.preprocess import Preprocessing, TransformGraph
 from transforms.schema import Schema
 
@@ -155,6 +156,15 @@ def test_beam_analyzer_is_named_before_any_pass_and_stock_runs_it(
     assert report.engine == "stock" and report.fallback == construct and construct in caplog.text
     transformed = [TransformGraph(str(out), SCHEMA).transform(batch).column("x") for batch in batches]
     assert max(pa.compute.max(column).as_py() for column in transformed) == 0.0
+
+
+def test_stock_passes_bad_rows_on(tmp_path: Path) -> None:
+    def read(partition: int) -> list[pa.RecordBatch]:
+        raise BadRowsError([BadRow("a.csv", partition, "x", "'?'", "is not a number")])
+
+    with pytest.raises(BadRowsError, match="a.csv, row 8, column 'x': is not a number") as raised:
+        analyze_stock(case(tmp_path, "nothing_but_z"), SCHEMA, partitions=[7], read=read, out_dir=str(tmp_path / "o"))
+    assert raised.value.rows[0].row == 7
 
 
 def no_phase(spec: PhaseSpec) -> list[str]:

@@ -19,6 +19,9 @@ from transforms.tensors import as_lists, representations
 
 log = logging.getLogger("recordmill")
 
+# Errors of ours by the run's folder: Beam makes its own exceptions of them, and both runners work in this process.
+_errors: dict[str, RecordmillError] = {}
+
 
 def analyze_stock(
     preprocessing: Preprocessing,
@@ -41,8 +44,10 @@ def analyze_stock(
     from tensorflow_transform.beam.tft_beam_io.transform_fn_io import WriteTransformFn
     from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
-    why = f", because of {reason}" if reason else ""
-    log.warning("the analysis runs in TensorFlow Transform's own pipeline%s: expect minutes, not seconds", why)
+    if reason:
+        log.warning(
+            "the analysis runs in TensorFlow Transform's own pipeline, because of %s: this takes longer", reason
+        )
     config = TensorAdapterConfig(_listed_schema(schema), representations(schema.to_proto()))
     os.makedirs(out_dir, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="transform-tmp-", dir=out_dir) as temp_dir:
@@ -53,20 +58,21 @@ def analyze_stock(
             batches = (
                 pipeline
                 | "CreatePartitions" >> beam.Create(list(partitions), reshuffle=False)
-                | "ReadBatches" >> beam.FlatMap(_read_listed, read=read, schema_text=schema.to_text())
+                | "ReadBatches" >> beam.FlatMap(_read_listed, read=read, schema_text=schema.to_text(), run=temp_dir)
             )
             transform_fn = (batches, config) | "AnalyzeDataset" >> tft_beam.AnalyzeDataset(preprocessing.function)
             _ = transform_fn | "WriteTransformFn" >> WriteTransformFn(out_dir)
-        _run(pipeline, preprocessing)
+        _run(pipeline, preprocessing, run=temp_dir)
     return AnalysisReport("stock", phases, analyzers, len(partitions), reason or "as configured")
 
 
-def _run(pipeline: Any, preprocessing: Preprocessing) -> None:
+def _run(pipeline: Any, preprocessing: Preprocessing, *, run: str) -> None:
     try:
         pipeline.run().wait_until_finish()
-    except RecordmillError:
-        raise
     except Exception as error:
+        ours = _errors.pop(run, None)
+        if ours is not None:
+            raise ours from error
         raise BuildError(
             f"{preprocessing.path}: TensorFlow Transform's own analysis failed: {type(error).__name__}: {error}"
         ) from error
@@ -87,9 +93,13 @@ def _listed_schema(schema: Schema) -> pa.Schema:
 
 
 def _read_listed(
-    partition: Any, *, read: Callable[[Any], Iterable[pa.RecordBatch]], schema_text: str
+    partition: Any, *, read: Callable[[Any], Iterable[pa.RecordBatch]], schema_text: str, run: str
 ) -> Iterable[pa.RecordBatch]:
     target = _listed_schema(Schema.from_text(schema_text, path="schema.pbtxt"))
-    for batch in read(partition):
-        columns = [as_lists(batch.column(field.name)).cast(field.type) for field in target]
-        yield pa.RecordBatch.from_arrays(columns, schema=target)
+    try:
+        for batch in read(partition):
+            columns = [as_lists(batch.column(field.name)).cast(field.type) for field in target]
+            yield pa.RecordBatch.from_arrays(columns, schema=target)
+    except RecordmillError as error:
+        _errors[run] = error
+        raise BuildError(str(error)) from error
