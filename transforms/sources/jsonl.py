@@ -81,8 +81,8 @@ def _read(piece: FileSlice, parser: _Parser) -> Iterator[RawBatch]:
     row = piece.first_row
     with TextStream(piece) as stream:
         for lines in _blocks(stream, skip_bom=piece.start == 0):
-            count = lines.count(b"\n")
-            yield from parser.parse(lines, row)
+            count = lines.count(b"\n") + (not lines.endswith(b"\n"))
+            yield from parser.parse(lines, np.arange(row, row + count, dtype=np.int64))
             row += count
         if stream.compression and stream.num_bytes == 0:
             warn_empty(piece.path)
@@ -117,8 +117,8 @@ class _Parser:
     on_bad_row: Callable[[BadRow], None]
     times: pa.Schema = pa.schema([])
 
-    def parse(self, lines: bytes, first_row: int) -> Iterator[RawBatch]:
-        rows = np.arange(first_row, first_row + lines.count(b"\n") + (not lines.endswith(b"\n")), dtype=np.int64)
+    def parse(self, lines: bytes, rows: np.ndarray) -> Iterator[RawBatch]:
+        """The batches of the lines, whose ordinals are ``rows``."""
         try:
             table = self._typed(lines)
         except pa.ArrowInvalid:
