@@ -13,17 +13,22 @@ import pyarrow.compute as pc
 from transforms.split import hash_rows
 
 BUCKETS = 16
-COMPACT_ROWS = 1 << 18  # pending rows from which on they are summed up
+# What is held before it is counted or summed up, for each vocabulary; hashing many tokens at once is cheaper by half.
+PENDING_ROWS = 1 << 17
+PENDING_BYTES = 8 << 20
 
 
 class VocabularyCounts:
-    """Counts tokens, or sums their weights.  Holds each distinct token of its batches once."""
+    """Counts tokens, or sums their weights.  Holds each distinct token of its batches once, or twice for a moment."""
 
     def __init__(self, *, is_text: bool, weighted: bool) -> None:
         self._weighted = weighted
         self._schema = counts_schema(is_text=is_text, weighted=weighted)
-        self._pending: list[pa.Table] = []
-        self._rows = 0
+        self._summed = self._schema.empty_table()
+        self._tables: list[pa.Table] = []
+        self._tokens: list[pa.Array] = []
+        self._pending = [0, 0]  # rows and bytes of the tokens
+        self._table_rows = 0
 
     def add(self, values: tuple[np.ndarray, ...]) -> None:
         """``values``: the tokens of a batch, and their weights where weights are summed."""
@@ -34,22 +39,36 @@ class VocabularyCounts:
             self.add_tokens(tokens)
 
     def add_tokens(self, tokens: pa.Array) -> None:
-        if len(tokens):
-            counts = pc.value_counts(tokens)
-            columns = [counts.field("values").cast(self._schema.field("token").type), counts.field("counts")]
-            self._append(pa.table(columns, schema=self._schema))
+        """Tokens of a batch, to be counted; they are held for a while."""
+        tokens = tokens.cast(self._schema.field("token").type)
+        self._tokens.append(tokens)
+        self._pending = [self._pending[0] + len(tokens), self._pending[1] + tokens.nbytes]
+        if self._pending[0] > PENDING_ROWS or self._pending[1] > PENDING_BYTES:
+            self._count()
+
+    def _count(self) -> None:
+        if self._tokens:
+            counts = pc.value_counts(pa.chunked_array(self._tokens))
+            self._tokens, self._pending = [], [0, 0]
+            self._append(pa.table([counts.field("values"), counts.field("counts")], schema=self._schema))
 
     def _append(self, table: pa.Table) -> None:
-        self._pending.append(table)
-        self._rows += table.num_rows
-        if self._rows > max(COMPACT_ROWS, 2 * self._pending[0].num_rows):
-            self._pending = [sum_up(self._pending, self._schema)]
-            self._rows = self._pending[0].num_rows
+        self._tables.append(table)
+        self._table_rows += table.num_rows
+        if self._table_rows > max(PENDING_ROWS, self._summed.num_rows):
+            self._sum()
+
+    def _sum(self) -> None:
+        if self._tables:
+            self._summed = sum_up([self._summed, *self._tables], self._schema)
+            self._tables, self._table_rows = [], 0
 
     def batches(self) -> list[pa.RecordBatch]:
         """One batch for each bucket."""
-        table = sum_up(self._pending, self._schema).combine_chunks()
-        batch = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=self._schema)
+        self._count()
+        self._sum()
+        columns = [one_array(column) for column in self._summed.columns]
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         bucket = (hash_rows(batch.select(["token"])) % np.uint64(BUCKETS)).astype(np.int8)
         order = np.argsort(bucket, kind="stable")
         ends = np.cumsum(np.bincount(bucket, minlength=BUCKETS))
@@ -63,11 +82,20 @@ def counts_schema(*, is_text: bool, weighted: bool) -> pa.Schema:
 
 
 def sum_up(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
-    """One row for each token, in order of first appearance."""
-    if not tables:
-        return schema.empty_table()
-    grouped = pa.concat_tables(tables).group_by("token", use_threads=False).aggregate([("metric", "sum")])
-    return grouped.select(["token", "metric_sum"]).rename_columns(["token", "metric"]).cast(schema)
+    """One row for each token, in order of first appearance.  Counts are exact up to 2**53."""
+    both = pa.concat_tables(tables)
+    encoded = one_array(both.column("token")).dictionary_encode()
+    sums = np.bincount(
+        encoded.indices.to_numpy(), weights=both.column("metric").to_numpy(), minlength=len(encoded.dictionary)
+    )
+    metric = schema.field("metric").type
+    return pa.table([encoded.dictionary, pa.array(sums.astype(metric.to_pandas_dtype()))], schema=schema)
+
+
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.analyze.vocabulary import MergedVocabulary
+from transforms.analyze.vocabulary import MergedVocabulary, one_array
 from transforms.errors import ConfigError
 
 CHUNK_ROWS = 1 << 20
@@ -126,16 +126,12 @@ def _lines(first: Sequence[tuple[int, bytes]], table: pa.Table, *, counts: bool)
     chunks = [pa.array(head, pa.large_binary())]
     for start in range(0, table.num_rows, CHUNK_ROWS):
         part = table.slice(start, CHUNK_ROWS).combine_chunks()
-        tokens = _one_array(part.column("token"))
+        tokens = one_array(part.column("token"))
         if counts:
-            metrics = _as_text(_one_array(part.column("metric")))
+            metrics = _as_text(one_array(part.column("metric")))
             tokens = pc.binary_join_element_wise(metrics, tokens, pa.scalar(b" ", pa.large_binary()))
         chunks.append(tokens)
     return chunks
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
 def _as_text(metrics: pa.Array) -> pa.Array:
