@@ -104,20 +104,37 @@ def run_stage(
         return
     pipeline = workers.pipeline(todo)
     _ = pipeline | beam.Create(todo) | label >> beam.ParDo(RunTask(function, work_dir))
-    failure: Exception | None = None
-    _stopped.clear()
-    try:
-        pipeline.run().wait_until_finish()
-    except Exception as error:  # whatever the runner raises: the tasks' own reports say more
-        failure = error
-    except BaseException:
-        _stopped.set()
-        raise
+    failure = _run(pipeline)
     missing = [task for task in todo if not os.path.exists(task.output)]
     if missing:
         raise _failure(label, missing, work_dir) from failure
     if failure is not None:
         raise BuildError(f"{label}: the runner failed: {failure}") from failure
+
+
+def _run(pipeline: beam.Pipeline) -> Exception | None:
+    """Runs the pipeline, and returns what it raised.
+
+    In a thread of its own, since Ctrl-C strikes the main thread: inside the runner it would be lost, or leave the
+    runner waiting for a worker that never began.
+    """
+    raised: list[Exception] = []
+
+    def run() -> None:
+        try:
+            pipeline.run().wait_until_finish()
+        except Exception as error:  # whatever the runner raises: the tasks' own reports say more
+            raised.append(error)
+
+    _stopped.clear()
+    runner = threading.Thread(target=run, name="runner", daemon=True)  # and so are the threads that it starts
+    runner.start()
+    try:
+        runner.join()
+    except BaseException:
+        _stopped.set()
+        raise
+    return raised[0] if raised else None
 
 
 def _report_path(folder: str, task: Task) -> str:

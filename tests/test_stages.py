@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -113,3 +116,25 @@ def test_worker_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     made = [Task(i, str(tmp_path / f"{i}.txt"), f"input {i}", num_bytes=64 << 20) for i in range(4)]
     run_stage("Write", write_number, made, workers=Workers(2, processes=True), work_dir=str(tmp_path / "work"))
     assert [Path(task.output).read_text() for task in made] == [str(i) for i in range(4)]
+
+
+def press_ctrl_c_once(number: int, path: str, *, mark: str) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(mark)
+        os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.3)
+    write_number(number, path)
+
+
+@pytest.mark.parametrize("workers", THREADS, ids=lambda w: f"{w.number} workers")
+def test_ctrl_c_ends_the_stage_at_once_and_begins_no_more_tasks(tmp_path: Path, workers: Workers) -> None:
+    made = tasks(tmp_path, 40)
+    press = functools.partial(press_ctrl_c_once, mark=str(tmp_path / "pressed"))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_stage("Stop", press, made, workers=workers, work_dir=str(tmp_path / "work"))
+        time.sleep(0.6)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert sum(os.path.exists(task.output) for task in made) <= workers.number
