@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -17,6 +17,7 @@ from transforms.assemble import ShardInfo
 from transforms.compression import Compression
 from transforms.errors import ConfigError, CorruptError
 from transforms.example import decode
+from transforms.schema import SEQUENCE
 from transforms.tfrecord import scan
 
 TRANSFORMED_SCHEMA = os.path.join("transformed_metadata", SCHEMA)
@@ -68,7 +69,13 @@ def inspect(dir: str, *, version: str | None = None, split: str | None = None, r
     if split is not None and split not in manifest.splits:
         raise ConfigError(f"--split {split}: version {chosen} has the splits {', '.join(manifest.splits)}")
     splits = (split,) if split is not None else tuple(manifest.splits)
-    features = tuple(_feature(feature) for feature in _read_schema(folder).feature)
+    schema = _read_schema(folder)
+    sequence = next((feature for feature in schema.feature if feature.name == SEQUENCE), None)
+    features = tuple(
+        [_feature(feature) for feature in schema.feature if feature is not sequence]
+        + [replace(_feature(inner), shape="steps") for inner in (sequence.struct_domain.feature if sequence else ())]
+    )
+    is_sequence = sequence is not None
     return Inspection(
         dir=dir,
         versions=tuple(_summaries(layout)),
@@ -78,7 +85,10 @@ def inspect(dir: str, *, version: str | None = None, split: str | None = None, r
         splits=splits,
         features=features,
         rows={
-            name: [_arranged(row, features) for row in _decode_rows(folder, manifest, split=name, rows=rows)]
+            name: [
+                _arranged(row, features)
+                for row in _decode_rows(folder, manifest, split=name, rows=rows, sequence=is_sequence)
+            ]
             for name in (splits if rows else ())
         },
     )
@@ -124,10 +134,10 @@ def _feature(feature: schema_pb2.Feature) -> FeatureSummary:
     )
 
 
-def _decode_rows(folder: str, manifest: Manifest, *, split: str, rows: int) -> list[dict[str, Any]]:
+def _decode_rows(folder: str, manifest: Manifest, *, split: str, rows: int, sequence: bool) -> list[dict[str, Any]]:
     payloads = (p for shard in manifest.splits[split] for p in _payloads(folder, shard, manifest.compression))
     serialized = pa.array(islice(payloads, rows), pa.binary())
-    return decode(serialized).to_pylist()  # type: ignore[no-any-return]
+    return decode(serialized, sequence=sequence).to_pylist()  # type: ignore[no-any-return]
 
 
 def _arranged(row: dict[str, Any], features: tuple[FeatureSummary, ...]) -> dict[str, Any]:

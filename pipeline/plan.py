@@ -101,6 +101,11 @@ def _check_keys(config: Config, schema: Schema) -> None:
 
 
 def row_spec(config: Config, schema: Schema) -> RowSpec:
+    if schema.sequence and config.preprocess:
+        raise ConfigError(
+            f"{config.path}: preprocess takes Examples, and the schema makes SequenceExamples of feature lists "
+            f"({', '.join(sorted(schema.sequence))}); leave preprocess out, or declare these features as ragged"
+        )
     return RowSpec(
         source_format=config.source.format,
         source_options=config.source.options,

@@ -120,6 +120,7 @@ class ExampleMaker:
     """Feature batches into framed Examples, through the transform graph when there is one."""
 
     def __init__(self, spec: BuildSpec) -> None:
+        self._sequence = spec.rows.schema.sequence
         self._graph = TransformGraph(spec.transform.path, spec.rows.schema) if spec.transform else None
         self._encoder: tuple[pa.Schema, Encoder] | None = None
 
@@ -127,7 +128,7 @@ class ExampleMaker:
         batch = self._graph.transform(rows.features) if self._graph else rows.features
         try:
             if self._encoder is None or self._encoder[0] != batch.schema:
-                self._encoder = (batch.schema, Encoder(batch.schema))
+                self._encoder = (batch.schema, Encoder(batch.schema, sequence=self._sequence))
             return self._encoder[1].encode(batch)
         except SchemaError as error:
             first = int(rows.raw.rows[0]) + 1 if len(rows.raw.rows) else 1

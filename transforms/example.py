@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 
 from transforms.errors import SchemaError, shorten
 from transforms.native import Int64, Pointer, kernel
+from transforms.schema import SEQUENCE
 from transforms.tfrecord import Records
 
 _bound = kernel("example_bound", [Pointer, Int64, Int64], Int64)
@@ -119,19 +120,29 @@ class Encoder:
             yield self.encode(batch)
 
 
-def decode(serialized: pa.Array, schema: Any = None) -> pa.RecordBatch:
+def decode(serialized: pa.Array, schema: Any = None, *, sequence: bool = False) -> pa.RecordBatch:
     """Serialized Examples (an array of binary) as a batch of list columns, through tfx_bsl; for inspection.
 
     ``schema`` (a ``tensorflow_metadata`` Schema) says which features to decode, and their types; without it, all that
-    occur.  An absent feature is null.  Raises SchemaError when bytes are no Example.
+    occur.  ``sequence``: they are SequenceExamples; the columns of their feature lists are lists of lists.  An absent
+    feature is null.  Raises SchemaError when bytes are no Example.
     """
     from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
+    from tfx_bsl.coders.sequence_example_coder import SequenceExamplesToRecordBatchDecoder
 
-    decoder = ExamplesToRecordBatchDecoder(schema.SerializeToString() if schema is not None else None)
+    text = [schema.SerializeToString()] if schema is not None else []
+    messages = serialized.cast(pa.binary()).to_pylist()
     try:
-        return decoder.DecodeBatch(serialized.cast(pa.binary()).to_pylist())
+        if not sequence:
+            return ExamplesToRecordBatchDecoder(*text).DecodeBatch(messages)
+        batch = SequenceExamplesToRecordBatchDecoder(SEQUENCE, *text).DecodeBatch(messages)
     except (RuntimeError, ValueError) as error:
         raise SchemaError(f"the bytes are not serialized Examples, or do not fit the schema: {error}") from error
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    steps = columns.pop(SEQUENCE, None)
+    if steps is not None:
+        columns |= dict(zip((field.name for field in steps.type), steps.flatten(), strict=True))
+    return pa.RecordBatch.from_pydict(columns)
 
 
 @dataclass(frozen=True)

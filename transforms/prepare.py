@@ -55,7 +55,7 @@ class Preparer:
                 )
             column = pa.nulls(raw.data.num_rows)
         try:
-            prepared = _scalars(column, feature, rejected) if feature.shape == () else _lists(column, feature, rejected)
+            prepared = _values_of(feature)(column, feature, rejected)
         except Mismatch as error:
             raise SchemaError(f"{raw.path}: column {'.'.join(feature.source)!r} {error}") from error
         if feature.default is not None:
@@ -63,6 +63,12 @@ class Preparer:
         elif feature.required and prepared.null_count:
             rejected.add(prepared.is_null().to_numpy(zero_copy_only=False), feature, _MISSING)
         return prepared
+
+
+def _values_of(feature: Feature) -> Callable[[pa.Array, Feature, _Rejected], pa.Array]:
+    if feature.steps:
+        return _steps
+    return _scalars if feature.shape == () else _lists
 
 
 class _Rejected:
@@ -132,6 +138,28 @@ def _lists(column: pa.Array, feature: Feature, rejected: _Rejected) -> pa.Array:
         rejected.add(bad, feature, reason, values, _rows(lengths))
     _check_lengths(lengths, missing, feature, rejected)
     return _as_lists(converted.values, lengths, missing)
+
+
+def _steps(column: pa.Array, feature: Feature, rejected: _Rejected) -> pa.Array:
+    """A list of steps a row, each with a list of values; null where the row has no list."""
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), feature.arrow_type)
+    if not is_list(column.type):
+        raise Mismatch(f"holds {column.type} values, and the feature is one of a sequence, which takes lists")
+    missing, lengths = column.is_null().to_numpy(zero_copy_only=False), _lengths(column)
+    steps = column.flatten()
+    _reject_nulls(steps, lengths, feature, rejected)
+    in_step = _lengths(steps)
+    rows = np.repeat(_rows(lengths), in_step)
+    values = steps.flatten() if is_list(steps.type) else steps.drop_null()
+    if is_list(values.type):
+        raise Mismatch(f"holds {column.type} values; a sequence takes lists, or lists of lists")
+    if values.null_count:
+        rejected.add(values.is_null().to_numpy(zero_copy_only=False), feature, _NULL_INSIDE, of=rows)
+    converted = convert(values, feature)
+    for bad, reason in converted.faults:
+        rejected.add(bad, feature, reason, values, rows)
+    return _as_lists(_as_lists(converted.values, in_step, np.zeros(len(steps), bool)), lengths, missing)
 
 
 def _check_depth(kind: pa.DataType, feature: Feature) -> None:

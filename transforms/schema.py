@@ -10,6 +10,8 @@ It is a TensorFlow Metadata ``Schema`` that TensorFlow Transform and Data Valida
                               INT feature that holds the lengths of the inner lists
   a time                      ``time_domain.integer_format``: epoch in that unit, UTC
   a field of a struct         the annotation tag ``source: ["a", "b"]``; without one, the column of the feature's name
+  a feature list              a field of the STRUCT feature ``##SEQUENCE##``, as tfx_bsl has it: the rows become
+                              ``SequenceExample`` messages, and the other features their context
   64-bit floats               the annotation tag ``float64``: type BYTES, each value 8 bytes, little-endian, for
                               ``tf.io.decode_raw(value, tf.float64)``
 
@@ -48,6 +50,7 @@ _TIME_FORMATS: dict[TimeUnit, int] = {
 }
 _TIME_UNITS = {number: unit for unit, number in _TIME_FORMATS.items()}
 _DEFAULT_FIELDS: dict[Kind, str] = {"int": "int_value", "float": "float_value", "bytes": "bytes_value"}
+SEQUENCE = "##SEQUENCE##"
 _SOURCE_TAG = "source: "
 _FLOAT64_TAG = "float64"
 # TensorFlow Transform leaves features of these stages out, and so do we.
@@ -68,6 +71,7 @@ class Feature:
     ``source``: the column, and the struct fields below it, that the values come from.
     ``shape``: ``()`` exactly one value, ``(n, …)`` a fixed number of values in C order, ``None`` any number.
     ``ragged``: the values of a list of lists, flattened; the lengths are the feature whose ``row_lengths_of`` names it.
+    ``steps``: lists of lists of values, one for each step of a SequenceExample, or lists of one value a step.
     ``other``: what else the schema says of the feature, as text.
     """
 
@@ -80,6 +84,7 @@ class Feature:
     float64: bool = False
     ragged: bool = False
     row_lengths_of: str | None = None
+    steps: bool = False
     default: int | float | bytes | None = None
     other: str = ""
 
@@ -87,6 +92,8 @@ class Feature:
     def arrow_type(self) -> pa.DataType:
         """The type of the feature's column in a feature batch."""
         scalar = ARROW_TYPES[self.kind]
+        if self.steps:
+            return pa.list_(pa.list_(scalar))
         return scalar if self.shape == () else pa.list_(scalar)
 
     @property
@@ -126,7 +133,13 @@ class Schema:
         proto = text_format.Parse(self.other, schema_pb2.Schema())
         by_name = {f.row_lengths_of: f.name for f in self.features if f.row_lengths_of}
         for feature in self.features:
-            _write_feature(feature, proto.feature.add())
+            if not feature.steps:
+                _write_feature(feature, proto.feature.add())
+        if self.sequence is not None:
+            struct = proto.feature.add(name=SEQUENCE, type=schema_pb2.STRUCT)
+            for feature in self.features:
+                if feature.steps:
+                    _write_feature(feature, struct.struct_domain.feature.add())
         for feature in self.features:
             if feature.ragged:
                 representation = proto.tensor_representation_group[""].tensor_representation[feature.name]
@@ -138,6 +151,11 @@ class Schema:
                 dense.shape.CopyFrom(_shape_proto(feature.shape or ()))
                 setattr(dense.default_value, _DEFAULT_FIELDS[feature.kind], feature.default)
         return proto
+
+    @property
+    def sequence(self) -> frozenset[str] | None:
+        """The features that become feature lists of SequenceExamples; None: rows become Examples."""
+        return frozenset(feature.name for feature in self.features if feature.steps) or None
 
     @cached_property
     def digest(self) -> str:
@@ -180,18 +198,36 @@ def _from_proto(proto: schema_pb2.Schema, path: str) -> Schema:
         name = (list(proto.sparse_feature) or list(proto.weighted_feature))[0].name
         raise SchemaError(f"{path}: feature {name!r} is a sparse or weighted feature; declare its columns as features")
     features: dict[str, Feature] = {}
-    for message in proto.feature:
+    context = [(message, False) for message in proto.feature if not _is_sequence(message)]
+    steps = [
+        (inner, True) for message in proto.feature if _is_sequence(message) for inner in message.struct_domain.feature
+    ]
+    for message, is_step in [*context, *steps]:
         if message.deprecated or message.lifecycle_stage in _UNUSED_STAGES:
             continue
         if message.name in features:
             raise SchemaError(f"{path}: feature {message.name!r} is there twice; leave one out")
-        features[message.name] = _read_feature(message, path)
+        feature = _read_feature(message, path)
+        features[message.name] = _as_steps(feature, path) if is_step else feature
     _read_representations(proto, features, path)
     rest = schema_pb2.Schema()
     rest.CopyFrom(proto)
     rest.ClearField("feature")
     rest.ClearField("tensor_representation_group")
     return Schema(tuple(features.values()), str(text_format.MessageToString(rest)))
+
+
+def _is_sequence(message: schema_pb2.Feature) -> bool:
+    return bool(message.name == SEQUENCE and message.type == schema_pb2.STRUCT)
+
+
+def _as_steps(feature: Feature, path: str) -> Feature:
+    if feature.required or feature.shape is not None:
+        raise SchemaError(
+            f"{path}: feature {feature.name!r} of {SEQUENCE} has a shape, presence or value_count; leave these out: a "
+            "step holds any number of values"
+        )
+    return replace(feature, steps=True)
 
 
 def _read_feature(message: schema_pb2.Feature, path: str) -> Feature:
@@ -213,7 +249,7 @@ def _read_feature(message: schema_pb2.Feature, path: str) -> Feature:
         rest.ClearField(key)
     if required:
         rest.presence.ClearField("min_fraction")
-        if rest.presence.min_count == 1:
+        if rest.presence.min_count <= 1:
             rest.ClearField("presence")
     if time_unit:
         rest.ClearField("time_domain")
