@@ -112,6 +112,7 @@ class _Run:
         self._work_dir = work_dir
         self._phases: dict[int, _Phase] = {}
         self._models = 0
+        self._seen: set[str] = set()
         self.num_partitions = 0
 
     def visit(self, operation: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -148,7 +149,9 @@ class _Run:
         numeric = [name for name, spec in self._traced.specs.items() if spec.dtype.is_integer or spec.dtype.is_floating]
         tf = import_tensorflow()
         flat = {name: tf.nest.flatten(self._traced.inputs[name], expand_composites=True) for name in numeric}
-        return tuple(sorted(name for name, parts in flat.items() if any(part.op.name in used for part in parts)))
+        watched = {name for name, parts in flat.items() if any(part.op.name in used for part in parts)} - self._seen
+        self._seen |= watched  # a column is looked at in one phase
+        return tuple(sorted(watched))
 
     def _states(self, source: Source, label: str) -> _States:
         if source.phase not in self._phases:

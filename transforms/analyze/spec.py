@@ -88,5 +88,7 @@ class AnalysisReport:
     fallback: str | None = None
 
     def __str__(self) -> str:
+        if not self.analyzers:
+            return "analysis: no analyzers, no passes"
         size = f"{self.analyzers} analyzers in {self.phases} passes over {self.partitions} partitions"
         return f"analysis: {size}" + (f", by stock TensorFlow Transform ({self.fallback})" if self.fallback else "")
