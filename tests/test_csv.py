@@ -237,6 +237,9 @@ def test_rows_of_another_width_are_reported_with_their_place(file: Callable[[byt
     [
         (b"a,b,a\n", "names 'a' twice, as columns 1 and 3"),
         (b"a,b\n1,2\n3,caf\xe9\n", r"row 2, column 'b' holds b'caf\\xe9'; convert it"),
+        (b'a,b\n1,2\n\n3,4,5\n"x\ny","caf\xe9",7\n', r"row 3, column 'b' holds b'caf\\xe9'; convert it"),
+        (b"a,b\n\xe9,2,3\n", r"row 1, column 'a' holds b'\\xe9'; convert it"),
+        (b"a,b\n1,2\n1,2,3,\xe9", r"row 2, cell 4 holds b'\\xe9'; convert it"),
         (b"caf\xe9,b\n", "the header holds"),
         ("a,b\n1,2\n".encode("utf-16"), "UTF-16"),
         (b'a,"b\n1,2\n', "a quote begins a cell of the header and is never closed"),

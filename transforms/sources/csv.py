@@ -195,6 +195,7 @@ class _Parser:
         self._on_bad_row = on_bad_row
         self._delimiter = delimiter
         self._null_values = null_values
+        self._header = names
         # Columns go by their number until the end: the parser need not like their names.
         self._all = [str(i) for i in range(len(names))]
         self._kept = [i for i, name in enumerate(names) if name and (columns is None or name in columns)]
@@ -222,14 +223,19 @@ class _Parser:
             return "skip"
 
         try:
-            table = self._table(chunk.text, pa.string(), reject)
-        except pa.ArrowInvalid as error:
-            raise self._explained(chunk.text, first_row, error) from error
+            table = self._table(chunk.text, None)
+        except pa.ArrowInvalid:
+            self._check_utf8(chunk.text, first_row)  # Arrow shows no row to ``reject`` that is not
+            try:
+                table = self._table(chunk.text, reject)
+            except pa.ArrowInvalid as error:
+                where = f"{self._path}, in the rows from {first_row + 1} on"
+                raise SourceError(f"{where}: cannot be read as CSV: {error}") from error
         rows = np.arange(first_row, first_row + chunk.rows, dtype=np.int64)
         data = table.combine_chunks().to_batches()[0] if table.num_rows else self.empty().data
         return RawBatch(data, self._path, np.delete(rows, bad) if bad else rows, typed=False)
 
-    def _table(self, text: memoryview, kind: pa.DataType, reject: Callable[[arrow_csv.InvalidRow], str]) -> pa.Table:
+    def _table(self, text: memoryview, reject: Callable[[arrow_csv.InvalidRow], str] | None) -> pa.Table:
         # Arrow takes a byte order mark off every piece that it parses; only the file's first bytes can be one.
         guarded = b"\n" + bytes(text) if text[: len(_BOM)] == _BOM else text
         kept = [self._all[i] for i in self._kept] or self._all[:1]  # none at all would mean all
@@ -242,7 +248,7 @@ class _Parser:
                 delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=reject
             ),
             convert_options=arrow_csv.ConvertOptions(
-                column_types=dict.fromkeys(self._all, kind),
+                column_types=dict.fromkeys(self._all, pa.string()),
                 include_columns=kept,
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
@@ -251,24 +257,26 @@ class _Parser:
         )
         return table.rename_columns(self._names) if self._names else table
 
-    def _explained(self, text: memoryview, first_row: int, error: Exception) -> SourceError:
-        """The first cell that is not UTF-8."""
-        bad: set[int] = set()
+    def _check_utf8(self, text: memoryview, first_row: int) -> None:
+        """Raises SourceError, which names the first cell that is not UTF-8."""
+        try:
+            str(text, "utf-8")
+        except UnicodeDecodeError as error:
+            begin, row, _ = scan(text[: error.start + 1], self._delimiter)
+            column, cell = self._last_cell(bytes(text[begin : error.start]).decode())
+            value = shorten(cell.encode() + bytes(text[error.start : error.end]))
+            where = f"row {first_row + row + 1}, {column} holds {value}"
+            raise _not_utf8(self._path, where, "LATIN1") from error
 
-        def skip(row: arrow_csv.InvalidRow) -> str:
-            bad.add(row.number - 1)
-            return "skip"
-
-        table = self._table(text, pa.binary(), skip)
-        good = [row for row in range(table.num_rows + len(bad)) if row not in bad]
-        for name, column in zip(table.column_names, table.columns, strict=True):
-            for row, value in zip(good, column, strict=True):
-                try:
-                    (value.as_py() or b"").decode("utf-8")
-                except UnicodeDecodeError:
-                    where = f"row {first_row + row + 1}, column {name!r} holds {shorten(value.as_py())}"
-                    return _not_utf8(self._path, where, "LATIN1")
-        return SourceError(f"{self._path}, in the rows from {first_row + 1} on: cannot be read as CSV: {error}")
+    def _last_cell(self, record: str) -> tuple[str, str]:
+        """The column in which a record that is cut off ends, and what there is of its cell."""
+        try:
+            rows = [row for row in csv.reader(io.StringIO(record, newline=""), delimiter=self._delimiter) if row]
+        except csv.Error:  # a cell too long for Python
+            return "a cell", ""
+        cells = rows[-1] if rows else [""]
+        index = len(cells) - 1
+        return f"column {self._header[index]!r}" if index < len(self._header) else f"cell {index + 1}", cells[-1]
 
 
 def _chunks(fill: Fill, head: bytes, delimiter: str, *, header: bool) -> Iterator[_Chunk]:
