@@ -167,6 +167,13 @@ def test_integers_are_exact() -> None:
     assert one(INT, pa.array(huge))[0] == [2**63 - 1, -(2**63), None]
 
 
+def test_text_beyond_doubles_is_no_infinity() -> None:
+    for feature in (FLOAT, Feature("x", "bytes", ("x",), float64=True)):
+        found, bad = one(feature, pa.array(["1", "-1e400", "-inf", "x", None]))
+        assert len(found) == 3 and len(bad) == 2
+        assert "does not fit a 64-bit float" in bad[0] and "is not a number" in bad[1]
+
+
 def test_doubles_are_rounded_and_never_become_infinite() -> None:
     values = [0.620390625, 1e39, 1e-46, 16777217.0, float("inf"), None]
     found, bad = one(FLOAT, pa.array(values))
@@ -288,6 +295,17 @@ def test_bad_values_inside_lists_are_found() -> None:
         "in/a.csv, row 2, column 'n': is not an integer that fits 64 bits; correct it, or declare the column as "
         "FLOAT or BYTES: 'x'"
     ]
+
+
+def test_a_matrix_has_the_rows_that_its_shape_says() -> None:
+    feature = Feature("m", "int", ("m",), required=True, shape=(2, 2))
+    found, bad = one(feature, pa.array([[[1, 2], [3, 4]], [[1, 2, 3], [4]], [[1, 2, 3, 4], []], [[5, 6], [7, 8]]]))
+    assert found == [[1, 2, 3, 4], [5, 6, 7, 8]]
+    assert [row.partition(": ")[0] for row in bad] == ["in/a.csv, row 2, column 'm'", "in/a.csv, row 3, column 'm'"]
+    assert "a list inside has not 2 values" in bad[0]
+    cube = Feature("m", "int", ("m",), required=True, shape=(2, 1, 2))
+    assert one(cube, pa.array([[[1, 2], [3, 4]]]))[0] == [[1, 2, 3, 4]]
+    assert one(cube, pa.array([[1, 2, 3, 4]]))[0] == [[1, 2, 3, 4]]
 
 
 def test_ragged_lists_and_structs_come_apart() -> None:

@@ -246,12 +246,19 @@ def _to_double(values: pa.Array) -> Converted:
 
 def _parse_doubles(text: pa.StringArray) -> Converted:
     try:
-        return Converted(text.cast(pa.float64()))
+        parsed = Converted(text.cast(pa.float64()))
     except pa.ArrowInvalid:
         bad = np.array([_fails(value, pa.float64()) for value in text])
-        return _converted(
+        parsed = _converted(
             _nulled(text, bad).cast(pa.float64()), bad, "is not a number; correct it, or declare the column as BYTES"
         )
+    infinite = pc.is_inf(parsed.values)
+    if not pc.any(infinite).as_py():
+        return parsed
+    overflow = _mask(pc.and_(infinite, pc.match_substring_regex(text, r"\d")))  # 1e400; "inf" has no digit
+    reason = "does not fit a 64-bit float; declare the column as BYTES"
+    found = _converted(_nulled(parsed.values, overflow), overflow, reason)
+    return Converted(found.values, parsed.faults + found.faults)
 
 
 def _to_float64_bytes(values: pa.Array) -> Converted:

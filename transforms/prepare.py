@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -130,8 +131,9 @@ def _lists(column: pa.Array, feature: Feature, rejected: _Rejected) -> pa.Array:
     if feature.row_lengths_of:
         return _as_lists(pa.array(_lengths(values)), lengths, missing)
     if is_list(values.type):
-        ends = _offsets(_lengths(values))[_offsets(lengths)]
-        lengths, values = np.diff(ends), values.flatten()
+        inner = _lengths(values)
+        _check_inner_lengths(inner, values, lengths, feature, rejected)
+        lengths, values = np.diff(_offsets(inner)[_offsets(lengths)]), values.flatten()
         _reject_nulls(values, lengths, feature, rejected)
     converted = convert(values, feature)
     for bad, reason in converted.faults:
@@ -182,6 +184,15 @@ def _reject_nulls(values: pa.Array, lengths: np.ndarray, feature: Feature, rejec
 def _rows(lengths: np.ndarray) -> np.ndarray:
     """The row of each value."""
     return np.repeat(np.arange(len(lengths)), lengths)
+
+
+def _check_inner_lengths(
+    inner: np.ndarray, values: pa.Array, lengths: np.ndarray, feature: Feature, rejected: _Rejected
+) -> None:
+    size = math.prod((feature.shape or ())[1:])
+    if len(feature.shape or ()) > 1 and (inner != size).any():
+        reason = f"a list inside has not {size} values, as the schema says"
+        rejected.add(inner != size, feature, reason, values, _rows(lengths))
 
 
 def _check_lengths(lengths: np.ndarray, missing: np.ndarray, feature: Feature, rejected: _Rejected) -> None:
