@@ -143,9 +143,10 @@ def expand(text: str, *, folder: str) -> FilePattern:
             raise ValueError(f"is a folder; write {os.path.join(text, '*')} for the files in it")
         found = [path]
     else:
-        found = sorted(match for match in glob.glob(path, recursive=True) if not os.path.isdir(match))
+        pattern = os.path.normpath(os.path.join(glob.escape(folder), text))
+        found = sorted(match for match in glob.glob(pattern, recursive=True) if not os.path.isdir(match))
     if not found or not os.path.lexists(found[0]):
-        raise ValueError(f"matches no file; {_what_is_there(path)}")
+        raise ValueError(f"matches no file; {_what_is_there(text, folder)}")
     for match in found:
         if not os.access(match, os.R_OK):
             what = "cannot be read" if os.path.exists(match) else "is a link to a file that does not exist"
@@ -153,14 +154,15 @@ def expand(text: str, *, folder: str) -> FilePattern:
     return FilePattern(text, tuple(found))
 
 
-def _what_is_there(pattern: str) -> str:
+def _what_is_there(pattern: str, folder: str) -> str:
     """The deepest folder of the pattern that exists, and what is in it."""
-    folder = os.path.dirname(pattern)
-    while glob.has_magic(folder) or not os.path.isdir(folder):
-        folder = os.path.dirname(folder)
-    names = sorted(os.listdir(folder))
+    below = os.path.dirname(pattern)
+    while glob.has_magic(below) or not os.path.isdir(os.path.join(folder, below)):
+        below = os.path.dirname(below)
+    found = os.path.normpath(os.path.join(folder, below))
+    names = sorted(os.listdir(found))
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"{folder} holds {', '.join(names[:5]) or 'nothing'}{more}"
+    return f"{found} holds {', '.join(names[:5]) or 'nothing'}{more}"
 
 
 def _processors() -> int:

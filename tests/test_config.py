@@ -264,3 +264,12 @@ def test_fractions_of_any_data_add_up(tmp_path_factory: pytest.TempPathFactory, 
     splits = {f"s{i}": part / sum(parts) for i, part in enumerate(parts)}
     config = load_text(folder, f"name: t\nsource: {{format: csv, files: a.csv}}\noutput: {{dir: o}}\nsplits: {splits}")
     assert config.splits == splits
+
+
+def test_the_folder_of_the_config_is_no_pattern(folder: Path) -> None:
+    odd = folder / "runs [1] *"
+    (odd / "data").mkdir(parents=True)
+    (odd / "data" / "a.csv.gz").write_text("a\n1\n")
+    assert load_text(odd, SMALL).files == (str(odd / "data" / "a.csv.gz"),)
+    assert load_text(odd, SMALL, "source.files=../data/*-01*").files == (str(folder / "data" / "flights-01.csv.gz"),)
+    assert "data holds a.csv.gz" in fails(odd, SMALL, "source.files=data/2024-*/x*")
