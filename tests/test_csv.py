@@ -175,6 +175,18 @@ def test_names_in_place_of_a_header(file: Callable[[bytes], Path]) -> None:
     assert rows == [{"p": "1", "q": "2"}, {"p": "3", "q": "4"}]
 
 
+def test_columns_without_a_name_are_left_out_aloud(
+    file: Callable[[bytes], Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    source, path = CsvSource(), str(file(b"b,,a\n1,2,3\n"))
+    with caplog.at_level(logging.WARNING, "recordmill"):
+        for _ in range(2):
+            source.partitions([path], target_bytes=100)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path}: column 2 has no name in the header: it is left out; give it one to keep it"
+    ]
+
+
 def test_columns_are_chosen_by_name(file: Callable[[bytes], Path]) -> None:
     path = file(b"b,,a\n1,2,3\n")
     assert read(path)[0] == [{"b": "1", "a": "3"}]

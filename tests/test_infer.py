@@ -256,6 +256,13 @@ def test_names_that_meet(column: dict[str, pa.Array]) -> None:
         to_schema(profile([typed(**({"s": pa.array([{"a": 1}])} | column))]))
 
 
+def test_a_field_without_a_name_is_left_out_aloud(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "recordmill"):
+        schema = to_schema(profile([typed(**{"": pa.array([1]), "s": pa.array([{"": 1, "a": 2}])})]))
+    assert [feature.name for feature in schema.features] == ["s.a"]
+    assert "a column has no name (''): it is left out" in caplog.text and "('s' > '')" in caplog.text
+
+
 VALUES = st.one_of(st.none(), st.integers(-5, 5), st.floats(allow_nan=False, width=32))
 
 

@@ -227,6 +227,10 @@ def to_schema(profile: Profile) -> Schema:
                     "make them all one kind"
                 )
             continue  # a struct that is null in all rows of some file
+        if "" in column.source:
+            place = " > ".join(map(repr, column.source))
+            log.warning("a column has no name (%s): it is left out; give it one to keep it", place)
+            continue
         features.extend(_features(column, profile.rows))
     _check_names(features)
     return Schema(tuple(features))

@@ -11,6 +11,7 @@ import csv
 import ctypes
 import functools
 import io
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -25,6 +26,8 @@ from transforms.native import Int64, Pointer, kernel
 from transforms.partition import BadRow, FileSlice, Partition, RawBatch
 from transforms.sources.compressed import TextStream, compression_of
 from transforms.sources.slices import changed, fill, group, open_file, warn_empty, whole_file
+
+log = logging.getLogger("recordmill")
 
 MAX_ROWS = 16_384  # of a batch
 
@@ -64,6 +67,7 @@ class CsvSource:
         self._delimiter = delimiter
         self._null_values = ["", *(value for value in null_values if value)]
         self._columns = tuple(columns) if columns is not None else None
+        self._warned = False
 
     def partitions(self, paths: Sequence[str], *, target_bytes: int) -> list[Partition]:
         slices = (piece for path in paths for piece in self._slices(path, target_bytes))
@@ -142,6 +146,10 @@ class CsvSource:
                     f"{path}: the header names {shorten(name)} twice, as columns {names.index(name) + 1} and {i + 1}; "
                     "rename one of them"
                 )
+        if "" in names and not self._warned:
+            self._warned = True  # other files will have it too
+            where = f"column {names.index('') + 1}"
+            log.warning("%s: %s has no name in the header: it is left out; give it one to keep it", path, where)
         return tuple(names)
 
     def _read_slice(
