@@ -173,6 +173,15 @@ def test_a_null_inside_a_list_is_a_bad_row(file: Callable[[str], Path], value: s
     assert unused == [{"id": 7}, {"id": 8}] and not none
 
 
+@pytest.mark.parametrize("line", ['{"a":NaN}', '{"a":-Infinity}', '{"a":[1,Inf]}', '{"a":"\udcff"}'])
+def test_a_line_is_bad_whatever_stands_beside_it(file: Callable[[bytes], Path], line: str) -> None:
+    bad_line = line.encode("utf-8", "surrogateescape")
+    for others in (b"", b'{"b":"NaN Inf"}\n', b"nope\n"):
+        rows, _, bad = read(file(others + bad_line + b'\n{"b":"\xc3\xa9"}\n'))
+        assert len(rows) == (2 if b"NaN Inf" in others else 1)
+        assert bad[-1].row == others.count(b"\n") and len(bad) == 1 + (others == b"nope\n")
+
+
 def test_bad_lines_are_reported_and_the_others_read(file: Callable[[str | bytes], Path]) -> None:
     content = b'{"a":1}\nnope\n{"a":2}\n\n[3]\n{"a":1,"a":2}\n{"a":NaN}\n{"a":"\xff"}\n{"a":3'
     rows, ordinals, bad = read(file(content))

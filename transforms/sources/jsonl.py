@@ -151,7 +151,9 @@ class _Parser:
         return table
 
     def _typed(self, lines: bytes) -> pa.Table:
+        _check_utf8(lines)
         table = _parse(lines, self.times)
+        _check_finite(table, lines)
         times = [field for field in map(_times_only, table.schema) if field is not None]
         if not times:
             return table
@@ -264,6 +266,20 @@ def _parse(lines: bytes, times: pa.Schema) -> pa.Table:
     )
     table.validate()  # fails where nulls of a list were lost
     return table
+
+
+def _check_utf8(lines: bytes) -> None:
+    """Raises ArrowInvalid, as for other faults of JSON that Arrow finds by itself."""
+    buffers = [None, pa.py_buffer(np.array([0, len(lines)])), pa.py_buffer(lines)]
+    pa.Array.from_buffers(pa.large_binary(), 1, buffers).cast(pa.large_string())
+
+
+def _check_finite(table: pa.Table, lines: bytes) -> None:
+    """Raises ArrowInvalid for NaN and infinities, which Arrow takes and JSON has not."""
+    if b"NaN" in lines or b"Inf" in lines:
+        floats = (leaf for _, leaf in _leaves(table) if leaf.type == pa.float64())
+        if not all(pc.all(pc.is_finite(leaf)).as_py() in (True, None) for leaf in floats):
+            raise pa.ArrowInvalid("NaN or infinity")
 
 
 def _times_only(field: pa.Field) -> pa.Field | None:
