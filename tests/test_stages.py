@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.stages import Task, Workers, run_stage
+from pipeline.stages import PROCESS_BYTES, Task, Workers, run_stage
 from transforms.errors import BadRowsError, BuildError, SchemaError
 from transforms.files import write_committed
 from transforms.partition import BadRow
@@ -113,7 +113,7 @@ def test_a_file_that_did_not_come_into_being_is_an_error(tmp_path: Path) -> None
 @pytest.mark.slow
 def test_worker_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    made = [Task(i, str(tmp_path / f"{i}.txt"), f"input {i}", num_bytes=64 << 20) for i in range(4)]
+    made = [Task(i, str(tmp_path / f"{i}.txt"), f"input {i}", num_bytes=PROCESS_BYTES) for i in range(4)]
     run_stage("Write", write_number, made, workers=Workers(2, processes=True), work_dir=str(tmp_path / "work"))
     assert [Path(task.output).read_text() for task in made] == [str(i) for i in range(4)]
 
