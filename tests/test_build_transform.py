@@ -18,6 +18,7 @@ from pipeline import plan
 from pipeline.inspect import inspect
 from pipeline.layout import Layout
 from pipeline.verify import verify
+from transforms.errors import SchemaError
 
 FLIGHTS = Path(__file__).parent.parent / "examples" / "flights"
 HEAD = """import tensorflow as tf
@@ -175,6 +176,13 @@ def test_an_error_in_the_code_names_it(tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"preprocessing\.py.*nope") as caught:
         run(tmp_path, preprocess="preprocessing.py")
     assert len(str(caught.value)) < 1500
+
+
+def test_outputs_keep_the_rows(tmp_path: Path) -> None:
+    source(tmp_path, a__csv="id,x\n1,2\n3,4\n5,6\n")
+    (tmp_path / "preprocessing.py").write_text(HEAD.partition("    out")[0] + '    return {"x": inputs["x"][:2]}\n')
+    with pytest.raises(SchemaError, match=r"a\.csv.*preprocessing_fn made 2 rows of 3"):
+        run(tmp_path, preprocess="preprocessing.py")
 
 
 @pytest.mark.slow

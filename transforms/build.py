@@ -127,6 +127,11 @@ class ExampleMaker:
     def of(self, rows: FeatureRows) -> Records:
         batch = self._graph.transform(rows.features) if self._graph else rows.features
         try:
+            if batch.num_rows != rows.features.num_rows:
+                raise SchemaError(
+                    f"preprocessing_fn made {batch.num_rows} rows of {rows.features.num_rows}; each of its outputs must "
+                    "have one row for each row of the inputs"
+                )
             if self._encoder is None or self._encoder[0] != batch.schema:
                 self._encoder = (batch.schema, Encoder(batch.schema, sequence=self._sequence))
             return self._encoder[1].encode(batch)
