@@ -129,8 +129,8 @@ class ExampleMaker:
         try:
             if batch.num_rows != rows.features.num_rows:
                 raise SchemaError(
-                    f"preprocessing_fn made {batch.num_rows} rows of {rows.features.num_rows}; each of its outputs must "
-                    "have one row for each row of the inputs"
+                    f"preprocessing_fn made {batch.num_rows} rows of {rows.features.num_rows}; each of its outputs "
+                    "must have one row for each row of the inputs"
                 )
             if self._encoder is None or self._encoder[0] != batch.schema:
                 self._encoder = (batch.schema, Encoder(batch.schema, sequence=self._sequence))
