@@ -224,3 +224,42 @@ def test_without_preprocessing_tensorflow_is_not_imported(tmp_path: Path) -> Non
         "assert 'tensorflow' not in sys.modules, 'tensorflow was imported'"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.slow
+def test_both_engines_give_the_same_bytes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source(tmp_path, a__csv="id,x,w\n" + "".join(f"{i},{i * 0.37},w{i % 13}\n" for i in range(300)))
+    preprocessing(
+        tmp_path,
+        'out["x"] = tft.scale_to_z_score(inputs["x"])',
+        'out["w"] = tft.compute_and_apply_vocabulary(inputs["w"])',
+    )
+    found = []
+    with caplog.at_level("INFO", logger="recordmill"):
+        for engine in ("columnar", "stock"):
+            run(tmp_path, preprocess="preprocessing.py", analysis=engine)
+            found.append(shards(tmp_path))
+    assert found[0] == found[1]
+    assert [m for m in caplog.messages if m.startswith("analysis: 2 analyzers in 1 passes over 1 partitions")]
+
+
+@pytest.mark.slow
+def test_what_only_stock_can_analyze_falls_back_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source(tmp_path, a__csv="id,x\n" + "".join(f"{i},{i * 2}\n" for i in range(50)))
+    (tmp_path / "preprocessing.py").write_text(
+        "import apache_beam as beam\n"
+        "import numpy as np\n"
+        "import tensorflow as tf\n"
+        "import tensorflow_transform as tft\n\n\n"
+        "class Largest(beam.PTransform):\n"
+        "    def expand(self, inputs):\n"
+        "        values, _ = inputs if isinstance(inputs, tuple) else (inputs, None)\n"
+        "        return values | beam.Map(lambda arrays: np.int64(np.max(arrays[0]))) | beam.CombineGlobally(max)\n\n\n"
+        "def preprocessing_fn(inputs):\n"
+        "    top = tft.experimental.ptransform_analyzer([inputs['x']], Largest(), [tf.int64], [[]])[0]\n"
+        "    return {'id': inputs['id'], 'top': tf.zeros_like(inputs['x']) + top}\n"
+    )
+    with caplog.at_level("INFO", logger="recordmill"):
+        run(tmp_path, preprocess="preprocessing.py")
+    assert set(column(tmp_path, "top")) == {98}
+    assert [m for m in caplog.messages if "by stock TensorFlow Transform" in m]

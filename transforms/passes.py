@@ -23,11 +23,15 @@ def profile_partition(
 ) -> None:
     """Commits the profile (``infer.Profile``) of all the partition's rows as the JSON file ``path``.
 
-    Rows that the source cannot make sense of have no types; the build reports them.
+    Rows that the source cannot make sense of have no types; the build reports them.  Raises BadRowsError when there are
+    some whose column is at fault: without them it might not be in the schema, and the build would not look at it.
     """
     rejected: list[BadRow] = []
     source = open_source(source_format, source_options)
-    write_committed(path, profile(source.read(partition, on_bad_row=rejected.append)).to_json())
+    found = profile(source.read(partition, on_bad_row=rejected.append))
+    if any(row.column is not None for row in rejected):
+        raise BadRowsError(sorted(rejected, key=lambda row: (row.path, row.row)))
+    write_committed(path, found.to_json())
 
 
 def accumulate_partition(
@@ -43,11 +47,11 @@ def accumulate_partition(
 
 
 def read_features(partition: Partition, *, rows: RowSpec, split: str | None) -> Iterator[pa.RecordBatch]:
-    """The feature batches of the partition's rows of the split (None: all).
+    """The feature batches of the partition's rows of the split (None: all), none of them empty.
 
     Raises BadRowsError at the end when rows could not become features.
     """
     selected = PartitionRows(partition, rows)
-    yield from selected.of_split(split)
+    yield from (batch for batch in selected.of_split(split) if batch.num_rows)
     if selected.bad_rows:
         raise BadRowsError(selected.bad_rows)
