@@ -62,6 +62,9 @@ def _analyze(
 ) -> None:
     from transforms.analyze import Unsupported, analyze
 
+    # Without any partition the analyzers still have to see that there are no rows.
+    partitions = partitions or (Partition(()),)
+
     def run_phase(phase: PhaseSpec) -> list[str]:
         function = functools.partial(accumulate_partition, phase=phase, rows=rows, split=config.analyzed_split)
         tasks = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import os
 from collections.abc import Sequence
@@ -22,9 +23,11 @@ from transforms.passes import profile_partition
 from transforms.rows import RowSpec
 from transforms.schema import Schema
 from transforms.sources import open_source
+from transforms.sources.nested import find
 from transforms.split import Splitter
 
 PARTITION_BYTES = 64 << 20  # raw bytes of the source: the unit of work and of the cache
+LOOKED_AT = 100  # files, for the names of their columns
 PROFILE_FORMAT = 1  # raised when the same rows give another profile
 
 log = logging.getLogger("recordmill")
@@ -55,6 +58,7 @@ def read_schema(
             schema = Schema.from_text(stream.read(), path=config.schema_path)
         if not schema.features:
             raise SchemaError(f"{config.schema_path}: declares no features; leave schema out to have it inferred")
+        _compare_columns(config, schema, partitions)
         return schema
     form = [PROFILE_FORMAT, config.source.format, config.source.options, version("pyarrow")]
     tasks = [
@@ -75,6 +79,33 @@ def read_schema(
         raise _no_columns(config, partitions)
     _check_keys(config, schema)
     return schema
+
+
+def _compare_columns(config: Config, schema: Schema, partitions: Sequence[Partition]) -> None:
+    """Warns of features that no file seems to have, and of columns that the schema leaves out, by their names.
+
+    Looks at the beginning of one file after the other until it has met all features, and at ``LOOKED_AT`` at most.
+    """
+    source, kinds = open_source(config.source.format, config.source.options), row_spec(config, schema).kinds
+    absent = {feature.name: feature.source for feature in schema.features}
+    left_out: dict[str, None] = {}
+    roots = {feature.source[0] for feature in schema.features} | set(config.split_by or ())
+    files = [piece for partition in partitions for piece in partition.slices if piece.first_row == 0]
+    for piece in files[:LOOKED_AT]:
+        for raw in itertools.islice(source.read(Partition((piece,)), declared=kinds, on_bad_row=lambda row: None), 2):
+            absent = {name: path for name, path in absent.items() if find(raw.data, path) is None}
+            left_out |= dict.fromkeys(name for name in raw.data.schema.names if name not in roots)
+        if not absent:
+            break
+    if absent and 0 < len(files) <= LOOKED_AT:
+        log.warning(
+            "%s: no file has %s, so these features are missing in all rows; see how the columns are spelled, and that "
+            'fields of structs have the tag source: ["struct", "field"]',
+            config.schema_path,
+            shorten(", ".join(absent), 200),
+        )
+    if left_out:
+        log.warning("%s leaves out columns of the data: %s", config.schema_path, shorten(", ".join(left_out), 200))
 
 
 def _no_columns(config: Config, partitions: Sequence[Partition]) -> RecordmillError:

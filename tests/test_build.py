@@ -289,3 +289,14 @@ def test_a_tiny_build_takes_less_than_three_seconds(tmp_path: Path) -> None:
     run(tmp_path)
     config = str(tmp_path / "config.yaml")
     assert min(cpu_seconds("build", config, "--set", f"output.seed={seed}") for seed in (1, 2, 3)) < 3
+
+
+def test_columns_that_schema_and_data_do_not_share_are_told(tmp_path: Path) -> None:
+    source(tmp_path, a__csv="id,Age,extra\n1,30,x\n")
+    (tmp_path / "s.pbtxt").write_text('feature { name: "id" type: INT }\nfeature { name: "age" type: INT }\n')
+    warnings = run(tmp_path, schema="s.pbtxt").warnings
+    assert any("no file has 'age'" in warning for warning in warnings)
+    assert any("leaves out columns of the data: 'Age, extra'" in warning for warning in warnings)
+    source(tmp_path, b__csv="age,id\n31,2\n")
+    warnings = run(tmp_path, schema="s.pbtxt").warnings
+    assert not any("no file has" in warning for warning in warnings)

@@ -18,7 +18,7 @@ from pipeline import plan
 from pipeline.inspect import inspect
 from pipeline.layout import Layout
 from pipeline.verify import verify
-from transforms.errors import SchemaError
+from transforms.errors import ConfigError, SchemaError
 
 FLIGHTS = Path(__file__).parent.parent / "examples" / "flights"
 HEAD = """import tensorflow as tf
@@ -263,3 +263,28 @@ def test_what_only_stock_can_analyze_falls_back_and_says_so(tmp_path: Path, capl
         run(tmp_path, preprocess="preprocessing.py")
     assert set(column(tmp_path, "top")) == {98}
     assert [m for m in caplog.messages if "by stock TensorFlow Transform" in m]
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ('out["z"] = inputs["id"][:1]', "'z' has 1 rows where 'id' has 2"),
+        ("out['z'] = tf.constant(1.0)", "returns one value as 'z'"),
+    ],
+)
+def test_outputs_without_a_value_for_each_row_are_named(tmp_path: Path, output: str, message: str) -> None:
+    source(tmp_path, a__csv="id,x\n1,2\n2,3\n")
+    preprocessing(tmp_path, output)
+    with pytest.raises((SchemaError, ConfigError), match=message):
+        run(tmp_path, preprocess="preprocessing.py")
+
+
+def test_no_rows_can_be_transformed_when_allowed(tmp_path: Path) -> None:
+    source(tmp_path, a__csv="")
+    (tmp_path / "s.pbtxt").write_text(
+        'feature { name: "id" type: INT presence { min_fraction: 1 } shape {} }\n'
+        'feature { name: "x" type: FLOAT presence { min_fraction: 1 } shape {} }\n'
+    )
+    preprocessing(tmp_path, 'out["x"] = tft.scale_to_z_score(inputs["x"])')
+    result = run(tmp_path, schema="s.pbtxt", preprocess="preprocessing.py", allow_empty=True)
+    assert result.splits["all"].rows == 0

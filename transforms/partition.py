@@ -50,6 +50,8 @@ class Partition:
     def name(self) -> str:
         """For people: ``flights-01.csv.gz`` or ``a.csv … z.csv (26 files)``."""
         paths = list(dict.fromkeys(s.path for s in self.slices))
+        if not paths:
+            return "no files"
         if len(paths) > 1:
             return f"{paths[0]} … {paths[-1]} ({len(paths)} files)"
         first, last = self.slices[0], self.slices[-1]

@@ -177,6 +177,13 @@ class TensorWriter:
 
     def write(self, tensors: Tensors) -> pa.RecordBatch:
         arrays = [make(tensors[name]) for _, _, name, make in self._columns]
+        rows = [len(array) for array in arrays]
+        if len(set(rows)) > 1:
+            odd = next(i for i, count in enumerate(rows) if count != rows[0])
+            raise SchemaError(
+                f"transformed feature {self.schema.names[odd]!r} has {rows[odd]} rows where {self.schema.names[0]!r} "
+                f"has {rows[0]}: preprocessing_fn must give each feature a value, or a list, for each row"
+            )
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _add(self, name: str, tensor: Any) -> None:

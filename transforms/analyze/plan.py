@@ -37,6 +37,12 @@ def trace(preprocessing: Preprocessing, proto: Any, temp_dir: str) -> Traced:
         raise ConfigError(f"{preprocessing.where(error)}: {type(error).__name__}: {error}") from error
     if not isinstance(outputs, dict) or not outputs:
         raise ConfigError(f"{preprocessing.path}: preprocessing_fn must return a dict of features, and at least one")
+    for name, tensor in outputs.items():
+        if tensor.shape.rank == 0:
+            raise ConfigError(
+                f"{preprocessing.path}: preprocessing_fn returns one value as {name!r}; a feature has one for each "
+                "row: add it to tf.zeros_like of a column, for example"
+            )
     assets = dict(tft.asset_annotations(graph))
     tft.clear_asset_annotations(graph)
     fingerprint = tft.fingerprint(graph, inputs)
