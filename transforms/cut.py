@@ -118,6 +118,11 @@ class BlockCutter:
         return Records(rest, np.concatenate([[0], np.cumsum(sizes[begin:])]).astype(np.int64))
 
     def _gather(self, parts: list[Records], where: np.ndarray, num_bytes: int) -> np.ndarray:
+        """The bytes of these records, good until the next call: as they stand where they are neighbours already."""
+        (first, begin), (last, end) = where[:, 0], where[:, -1]
+        if self._shuffle is None and first == last and end - begin == where.shape[1] - 1:
+            part = parts[first]
+            return np.asarray(part.data[part.offsets[begin] : part.offsets[end + 1]])
         if self._buffer is None or self._buffer.nbytes < num_bytes:
             self._buffer = np.empty(max(num_bytes, 2 * BLOCK_BYTES), dtype=np.uint8)
         return gather(parts, where[0].astype(np.int32), where[1], out=self._buffer)[:num_bytes]
