@@ -129,7 +129,8 @@ def _run(pipeline: beam.Pipeline) -> Exception | None:
     runner = threading.Thread(target=run, name="runner", daemon=True)  # and so are the threads that it starts
     runner.start()
     try:
-        runner.join()
+        while runner.is_alive():
+            runner.join(0.1)  # a signal that another thread took is seen by this one only when it wakes up
     except BaseException:
         _stopped.set()
         raise
