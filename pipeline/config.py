@@ -6,11 +6,9 @@ for each problem.  Relative paths, in the file as in overrides, are relative to 
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
@@ -28,6 +26,7 @@ from pydantic import (
 )
 
 from pipeline.document import Location, read_document
+from pipeline.patterns import FilePattern, expand, parse_span, select, span_order
 from pipeline.problems import describe
 from transforms.errors import ConfigError, shorten
 
@@ -40,14 +39,6 @@ _UNITS = {"": 1, "B": 1} | {
     for power, prefix in enumerate("KMGT", start=1)
     for suffix, base in (("iB", 1024), ("B", 1000))
 }
-
-
-@dataclass(frozen=True)
-class FilePattern:
-    """A path or glob as the user wrote it, and the files that it stands for (absolute, in order)."""
-
-    text: str
-    paths: tuple[str, ...]
 
 
 def parse_size(value: object) -> int:
@@ -131,40 +122,6 @@ def _pattern(value: object, info: ValidationInfo) -> FilePattern:
     return expand(value, folder=_folder(info))
 
 
-def expand(text: str, *, folder: str) -> FilePattern:
-    """The files behind a path or a glob (``**`` for folders at any depth), relative to ``folder``.
-
-    A path that exists is taken as it stands, whatever characters it has.  Raises ValueError when there is no such file,
-    or one that cannot be read.
-    """
-    path = os.path.normpath(os.path.join(folder, text))
-    if not glob.has_magic(text) or os.path.lexists(path):
-        if os.path.isdir(path):
-            raise ValueError(f"is a folder; write {os.path.join(text, '*')} for the files in it")
-        found = [path]
-    else:
-        pattern = os.path.normpath(os.path.join(glob.escape(folder), text))
-        found = sorted(match for match in glob.glob(pattern, recursive=True) if not os.path.isdir(match))
-    if not found or not os.path.lexists(found[0]):
-        raise ValueError(f"matches no file; {_what_is_there(text, folder)}")
-    for match in found:
-        if not os.access(match, os.R_OK):
-            what = "cannot be read" if os.path.exists(match) else "is a link to a file that does not exist"
-            raise ValueError(f"{match} {what}; mend it, or name files that leave it out")
-    return FilePattern(text, tuple(found))
-
-
-def _what_is_there(pattern: str, folder: str) -> str:
-    """The deepest folder of the pattern that exists, and what is in it."""
-    below = os.path.dirname(pattern)
-    while glob.has_magic(below) or not os.path.isdir(os.path.join(folder, below)):
-        below = os.path.dirname(below)
-    found = os.path.normpath(os.path.join(folder, below))
-    names = sorted(os.listdir(found))
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"{found} holds {', '.join(names[:5]) or 'nothing'}{more}"
-
-
 def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -177,6 +134,7 @@ Size = Annotated[int, BeforeValidator(parse_size)]
 FileName = Annotated[str, AfterValidator(_file_name)]
 ExistingFile = Annotated[str, AfterValidator(_existing_file)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_one_or_many), AfterValidator(_unique)]
+SpanLabel = Annotated[str, BeforeValidator(parse_span)]
 Pattern = Annotated[FilePattern, PlainValidator(_pattern), PlainSerializer(lambda pattern: pattern.text)]
 
 
@@ -187,12 +145,18 @@ class _Model(BaseModel):
 class Source(_Model):
     """What is read.
 
+    ``window``, ``from`` and ``to`` choose among the spans that placeholders in ``files`` tell: the newest so many, from
+    one to another, both included.
+
     For CSV alone: ``delimiter``, ``null_values`` (cells that mean "missing"), and ``columns`` (the names, where files
     have no header line).
     """
 
     format: Literal["csv", "parquet", "jsonl"]
     files: Annotated[tuple[Pattern, ...], BeforeValidator(_one_or_many), Field(min_length=1)]
+    window: Annotated[int, Field(ge=1)] | None = None
+    first: SpanLabel | None = Field(default=None, alias="from")
+    last: SpanLabel | None = Field(default=None, alias="to")
     delimiter: Annotated[str, AfterValidator(_delimiter)] | None = None
     null_values: Annotated[tuple[str, ...], BeforeValidator(_one_or_many)] | None = None
     columns: Names | None = None
@@ -260,20 +224,23 @@ class Config(_Model):
         return os.path.normpath(os.path.join(os.path.dirname(self._path), path))
 
     @property
+    def files_by_span(self) -> dict[str, tuple[str, ...]]:
+        """The source's files: absolute, each once, by span, the oldest first; see ``patterns.select``."""
+        source = self.source
+        return select(source.files, window=source.window, first=source.first, last=source.last)
+
+    @property
     def files(self) -> tuple[str, ...]:
         """The source's files: absolute, in order, each once."""
-        return tuple(self.written_paths)
+        return tuple(path for paths in self.files_by_span.values() for path in paths)
 
     @property
     def written_paths(self) -> dict[str, str]:
         """The source's files in order, and how to call each where machines' folders have no place: relative to the
         folder of the config, unless the user wrote it absolute."""
         folder = os.path.dirname(self._path)
-        return {
-            path: path if os.path.isabs(pattern.text) else os.path.relpath(path, folder)
-            for pattern in self.source.files
-            for path in pattern.paths
-        }
+        absolute = {path for pattern in self.source.files if os.path.isabs(pattern.text) for path in pattern.paths}
+        return {path: path if path in absolute else os.path.relpath(path, folder) for path in self.files}
 
     @property
     def schema_path(self) -> str | None:
@@ -348,6 +315,7 @@ def _contradictions(config: Config) -> Iterator[tuple[Location, str]]:
     output, names = config.output, config.split_names
     for option in config.source.options if config.source.format != "csv" else ():
         yield ("source", option), f"is for csv, and source.format is {config.source.format}; leave it out"
+    yield from _span_contradictions(config.source)
     if config.split_by and not config.splits:
         yield ("split_by",), "has nothing to split: add splits, for example {train: 0.8, eval: 0.2}, or leave it out"
     if config.splits and "train" not in config.splits and (config.analyze == "train" or _must_choose(config)):
@@ -364,6 +332,21 @@ def _contradictions(config: Config) -> Iterator[tuple[Location, str]]:
         yield ("output", "shards"), "says how many shards, and output.shard_size how large: leave one of them out"
     if output.gzip_members == "single" and output.compression != "gzip":
         yield ("output", "gzip_members"), f"is for gzip, and output.compression is {output.compression}; leave it out"
+
+
+def _span_contradictions(source: Source) -> Iterator[tuple[Location, str]]:
+    spans = {span for pattern in source.files for span in pattern.spans.values()}
+    without = [i for i, pattern in enumerate(source.files) if not pattern.spans]
+    if spans and without:
+        yield ("source", "files", without[0]), "tells no span, and other patterns do: put {DATE} or {SPAN} into each"
+    for key, value in (("window", source.window), ("from", source.first), ("to", source.last)):
+        if value is not None and not spans:
+            yield ("source", key), "chooses spans, and source.files tells none: put {DATE} or {SPAN} into the pattern"
+    if len({"-" in span for span in (*spans, *filter(None, (source.first, source.last)))}) > 1:
+        yield ("source", "files"), "has days and numbers for spans (from and to count as well); use one kind"
+    elif spans and not select(source.files, first=source.first, last=source.last):
+        kept = sorted(spans, key=span_order)
+        yield ("source", "from"), f"leaves no span: the files have {kept[0]} to {kept[-1]}"
 
 
 def _must_choose(config: Config) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.config import FilePattern, expand
+from pipeline.patterns import FilePattern, expand
 from pipeline.starter import Column, config_text, preprocessing_text
 from transforms.errors import BadRowsError, ConfigError, SourceError, shorten
 from transforms.files import write_committed
