@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import logging
 import os
 import time
@@ -16,17 +15,17 @@ from typing import Any
 
 from pipeline.analysis import make_transform
 from pipeline.config import Config
-from pipeline.layout import Layout, Manifest, new_version, shard_from_plain, shard_to_plain
-from pipeline.plan import Cache, build_spec, list_partitions, read_schema, row_spec
+from pipeline.layout import Layout, Manifest, new_version
+from pipeline.plan import Cache, build_spec, list_partitions, read_schema, remove_damaged, row_spec
 from pipeline.publish import build_key, make_manifest, publish
+from pipeline.shards import PlacedFile, make_shards, plan_shards
 from pipeline.stages import Task, Workers, run_stage
-from transforms.assemble import ShardInfo, ShardPlan, assemble_shard, deal, num_shards, order_blocks, shard_name
-from transforms.blockfile import BlockFile, read_block_file
+from transforms.assemble import ShardInfo
+from transforms.blockfile import BlockFile, find_damage, read_block_file
 from transforms.bucket import Bucket, shuffle_bucket
 from transforms.build import BuildSpec, build_partition
-from transforms.compression import Compression
 from transforms.errors import BuildError, CorruptError
-from transforms.files import remove_leftovers, temporary_folder, write_committed
+from transforms.files import remove_leftovers, temporary_folder
 from transforms.partition import Partition
 
 log = logging.getLogger("recordmill")
@@ -53,6 +52,8 @@ class BuildResult:
     seconds: float
     built_partitions: int
     reused_partitions: int
+    built_shards: int
+    reused_shards: int
     warnings: Sequence[str]
     steps: Mapping[str, float]
 
@@ -111,6 +112,18 @@ def build(config: Config) -> BuildResult:
         remove_leftovers(layout.dir)  # of worker threads that are still at it after Ctrl-C
 
 
+@dataclass(frozen=True)
+class _Made:
+    """What a version is made of.  ``built``: partitions that were not in the cache; ``taken_shards``: as they stood in an
+    earlier version."""
+
+    folder: str
+    block_files: list[BlockFile]
+    built: int
+    shards: list[ShardInfo]
+    taken_shards: int
+
+
 class _Build:
     def __init__(self, config: Config, layout: Layout, work_dir: str, warnings: _Warnings) -> None:
         self.config = config
@@ -120,6 +133,7 @@ class _Build:
         self.cache = Cache(layout.cache_dir)
         self.workers = Workers(config.runner.workers, processes=config.preprocess is not None)
         self.clock = _Clock()
+        self.used: dict[str, None] = {}  # entries of the cache
 
     def run(self) -> BuildResult:
         with self.clock.step("plan"):
@@ -139,23 +153,61 @@ class _Build:
         key = build_key(self.config, spec, partitions)
         published = self._published(key)
         if published is not None:
-            return self._result(published, up_to_date=True, built=0, reused=len(partitions))
+            return self._result(published, up_to_date=True, made=None, partitions=len(partitions))
+        try:
+            made = self._make(partitions, spec, "version")
+        except CorruptError as error:
+            if not self._remove_damaged():
+                raise
+            log.info("%s", error)
+            made = self._make(partitions, spec, "version-again")
+        manifest = make_manifest(
+            self.config,
+            spec,
+            new_version(datetime.now(timezone.utc)),
+            key=key,
+            partitions=partitions,
+            block_files=made.block_files,
+            shards=made.shards,
+        )
+        with self.clock.step("publish"):
+            publish(self.layout, made.folder, manifest, spec)
+        return self._result(manifest, up_to_date=False, made=made, partitions=len(partitions))
+
+    def _make(self, partitions: Sequence[Partition], spec: BuildSpec, name: str) -> _Made:
+        """Block files and shards, in a folder of the name."""
         with self.clock.step("build"):
             block_files, built = self._build_blocks(partitions, spec)
         self._check_rows(block_files)
-        ordered: Sequence[BlockFile] = block_files
+        by_span: dict[str, list[PlacedFile]] = {}
         if spec.shuffle == "rows":
             with self.clock.step("shuffle"):
-                ordered = self._shuffle_rows(partitions, block_files, spec)
+                by_span = self._shuffle_rows(partitions, block_files, spec)
+        else:
+            for partition, file in zip(partitions, block_files, strict=True):
+                by_span.setdefault(partition.span, []).append(PlacedFile(partition.place, file))
         with self.clock.step("assemble"):
-            version, staged = new_version(datetime.now(timezone.utc)), os.path.join(self.work_dir, "version")
-            shards = self._assemble(ordered, spec, staged)
-        manifest = make_manifest(
-            self.config, spec, version, key=key, partitions=partitions, block_files=block_files, shards=shards
-        )
-        with self.clock.step("publish"):
-            publish(self.layout, staged, manifest, spec)
-        return self._result(manifest, up_to_date=False, built=built, reused=len(partitions) - built)
+            folder = os.path.join(self.work_dir, name)
+            shards, taken = make_shards(
+                plan_shards(self.config, spec, by_span),
+                layout=self.layout,
+                compression=spec.compression,
+                staged=folder,
+                workers=self._threads,
+                work_dir=self.work_dir,
+            )
+        return _Made(folder, block_files, built, shards, taken)
+
+    def _remove_damaged(self) -> bool:
+        """Removes the entries of the cache that are damaged, so that they are made again; says whether there were any.
+
+        A build trusts what a block file's index says, and meets damaged blocks only when it joins them.
+        """
+        damaged = {path: damage for path in self.used if (damage := find_damage(path))}
+        for path, damage in damaged.items():
+            log.warning("%s", damage)
+            os.unlink(path)
+        return bool(damaged)
 
     @property
     def _threads(self) -> Workers:
@@ -191,13 +243,8 @@ class _Build:
         self, label: str, function: Callable[[Any, str], None], tasks: Sequence[Task], workers: Workers
     ) -> tuple[list[BlockFile], int]:
         """Runs the stage for what the cache lacks; an entry of the cache that is damaged is reported and made again."""
-        for task in tasks:
-            if os.path.exists(task.output):
-                try:
-                    read_block_file(task.output)
-                except CorruptError as error:
-                    log.warning("%s", error)
-                    os.unlink(task.output)
+        remove_damaged((task.output for task in tasks), read_block_file)
+        self.used.update(dict.fromkeys(task.output for task in tasks))
         built = len({task.output for task in tasks if not os.path.exists(task.output)})
         run_stage(label, function, tasks, workers=workers, work_dir=self.work_dir)
         return [read_block_file(task.output) for task in tasks], built
@@ -218,36 +265,26 @@ class _Build:
 
     def _shuffle_rows(
         self, partitions: Sequence[Partition], block_files: Sequence[BlockFile], spec: BuildSpec
-    ) -> Sequence[BlockFile]:
-        """The block files of the shuffled buckets, in order."""
-        keys = [spec.key(p) for p in partitions]
-        paths = tuple(file.path for file in block_files)
-        buckets = [Bucket(split, i, paths) for split in self.config.split_names for i in range(spec.buckets)]
-        tasks = [
-            Task(b, self.cache.path("buckets", b.key(spec, keys), ".blocks"), f"{b.split} {b.number}") for b in buckets
-        ]
+    ) -> dict[str, list[PlacedFile]]:
+        """By span, the block files of the shuffled buckets of each split, in order."""
+        tasks: list[Task] = []
+        by_span: dict[str, list[tuple[Partition, BlockFile]]] = {}
+        for partition, file in zip(partitions, block_files, strict=True):
+            by_span.setdefault(partition.span, []).append((partition, file))
+        for span, found in by_span.items():
+            keys, paths = [spec.key(p) for p, _ in found], tuple(file.path for _, file in found)
+            number = spec.buckets_of(span)
+            for bucket in (Bucket(s, i, paths, span) for s in self.config.split_names for i in range(number)):
+                path = self.cache.path("buckets", bucket.key(spec, keys), ".blocks")
+                tasks.append(Task(bucket, path, f"{bucket.split} {span} {bucket.number}"))
         function = functools.partial(shuffle_bucket, spec=spec)
-        return self._make_block_files("ShuffleRows", function, tasks, self._threads)[0]
+        files, _ = self._make_block_files("ShuffleRows", function, tasks, self._threads)
+        shuffled: dict[str, list[PlacedFile]] = {span: [] for span in by_span}
+        for task, file in zip(tasks, files, strict=True):
+            shuffled[task.argument.span].append(PlacedFile("", file))
+        return shuffled
 
-    def _assemble(self, block_files: Sequence[BlockFile], spec: BuildSpec, staged: str) -> list[ShardInfo]:
-        tasks = []
-        for split in self.config.split_names:
-            seed = spec.seed if spec.shuffle == "blocks" else None
-            pieces = order_blocks(block_files, split, shuffle_seed=seed)
-            output = self.config.output
-            count = num_shards(pieces, shards=output.num_shards(split), shard_bytes=output.shard_bytes)
-            if count == 0:
-                log.warning("the split %r has no rows: it has no shards", split)
-            for i, run in enumerate(deal(pieces, count)):
-                name = shard_name(f"{self.config.name}-{split}", i, count=count, suffix=spec.compression.suffix)
-                report = os.path.join(self.work_dir, "shards", f"{name}.json")
-                tasks.append(Task(ShardPlan(split, name, run), report, name))
-        os.makedirs(staged)
-        function = functools.partial(write_shard, folder=staged, compression=spec.compression)
-        run_stage("AssembleShards", function, tasks, workers=self._threads, work_dir=self.work_dir)
-        return [_read_shard_info(task.output, task.argument.split) for task in tasks]
-
-    def _result(self, manifest: Manifest, *, up_to_date: bool, built: int, reused: int) -> BuildResult:
+    def _result(self, manifest: Manifest, *, up_to_date: bool, made: _Made | None, partitions: int) -> BuildResult:
         splits = {
             split: SplitResult(
                 rows=sum(s.num_records for s in shards), shards=len(shards), num_bytes=sum(s.num_bytes for s in shards)
@@ -263,19 +300,10 @@ class _Build:
             splits=splits,
             num_bytes=sum(split.num_bytes for split in splits.values()),
             seconds=self.clock.seconds,
-            built_partitions=built,
-            reused_partitions=reused,
+            built_partitions=made.built if made else 0,
+            reused_partitions=partitions - (made.built if made else 0),
+            built_shards=len(made.shards) - made.taken_shards if made else 0,
+            reused_shards=made.taken_shards if made else len(manifest.shards),
             warnings=tuple(self.warnings.messages),
             steps=dict(self.clock.steps),
         )
-
-
-def write_shard(shard: ShardPlan, path: str, *, folder: str, compression: Compression) -> None:
-    """Writes the shard into its split's folder below ``folder``, and commits what it is like as the JSON ``path``."""
-    info = assemble_shard(shard, os.path.join(folder, shard.split), compression=compression)
-    write_committed(path, json.dumps(shard_to_plain(info)))
-
-
-def _read_shard_info(path: str, split: str) -> ShardInfo:
-    with open(path, encoding="utf-8") as stream:
-        return shard_from_plain(json.load(stream), split)

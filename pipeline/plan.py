@@ -6,8 +6,9 @@ import functools
 import itertools
 import logging
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 from pipeline.config import Config
@@ -15,7 +16,8 @@ from pipeline.stages import Task, Workers, run_stage
 from transforms.bucket import num_buckets
 from transforms.build import BuildSpec, Transform
 from transforms.compression import Compression
-from transforms.errors import BadRowsError, ConfigError, RecordmillError, SchemaError, shorten
+from transforms.errors import BadRowsError, ConfigError, CorruptError, RecordmillError, SchemaError, shorten
+from transforms.files import read_checked
 from transforms.fingerprint import digest
 from transforms.infer import Profile, merge, to_schema
 from transforms.partition import BadRow, Partition
@@ -43,10 +45,28 @@ class Cache:
         return os.path.join(self.folder, kind, key + suffix)
 
 
+def remove_damaged(paths: Iterable[str], read: Callable[[str], object]) -> None:
+    """Removes the entries of the cache that ``read`` finds damaged, so that they are made again, and says so."""
+    for path in paths:
+        if os.path.exists(path):
+            try:
+                read(path)
+            except CorruptError as error:
+                log.warning("%s", error)
+                os.unlink(path)
+
+
 def list_partitions(config: Config) -> list[Partition]:
     """The source cut into partitions; all of it is read once, for the hashes of its content."""
     source = open_source(config.source.format, config.source.options)
-    return source.partitions(config.files, target_bytes=PARTITION_BYTES)
+    names, begun = config.written_paths, Counter[str]()
+    placed = []
+    for span, paths in config.files_by_span.items():
+        for partition in source.partitions(paths, target_bytes=PARTITION_BYTES):
+            name = names[partition.slices[0].path]
+            placed.append(replace(partition, span=span, place=f"{name}#{begun[name]}"))
+            begun[name] += 1
+    return placed
 
 
 def read_schema(
@@ -68,12 +88,9 @@ def read_schema(
     profiler = functools.partial(
         profile_partition, source_format=config.source.format, source_options=config.source.options
     )
+    remove_damaged((task.output for task in tasks), read_checked)
     run_stage("InferSchema", profiler, tasks, workers=workers, work_dir=work_dir)
-    profiles = []
-    for task in tasks:
-        with open(task.output, encoding="utf-8") as stream:
-            profiles.append(Profile.from_json(stream.read()))
-    merged = merge(profiles)
+    merged = merge([Profile.from_json(read_checked(task.output)) for task in tasks])
     schema = to_schema(merged)
     if not schema.features and (merged.rows or not config.allow_empty):
         raise _no_columns(config, partitions)
@@ -149,11 +166,14 @@ def build_spec(
     config: Config, rows: RowSpec, partitions: Sequence[Partition], transform: Transform | None
 ) -> BuildSpec:
     output = config.output
+    num_bytes = Counter[str]()
+    for partition in partitions:
+        num_bytes[partition.span] += partition.num_bytes
     return BuildSpec(
         rows=rows,
         compression=Compression(name=output.compression, level=output.level, gzip_members=output.gzip_members),
         transform=transform,
         shuffle=output.shuffle,
         seed=output.seed,
-        buckets=num_buckets(sum(p.num_bytes for p in partitions)) if output.shuffle == "rows" else 1,
+        buckets={span: num_buckets(size) for span, size in num_bytes.items()} if output.shuffle == "rows" else {},
     )

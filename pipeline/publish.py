@@ -50,7 +50,7 @@ def build_key(config: Config, spec: BuildSpec, partitions: Sequence[Partition]) 
     output = config.output
     return digest(
         [
-            [spec.key(partition) for partition in partitions],
+            [[partition.span, partition.place, spec.key(partition)] for partition in partitions],
             config.name,
             {split: output.num_shards(split) or output.shard_bytes for split in config.split_names},
         ]

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transforms import cut
-from transforms.assemble import Piece, ShardPlan, assemble_shard, deal, num_shards, order_blocks
+from transforms.assemble import assemble_shard
 from transforms.blockfile import BlockFile, Counts, read_block_file, write_block_file
 from transforms.compression import Compression
 from transforms.cut import BlockCutter
+from transforms.deal import Piece, ShardPlan, deal, num_shards, order_blocks
 from transforms.errors import CorruptError
 from transforms.partition import Block
 from transforms.tfrecord import frame, scan

@@ -1,44 +1,24 @@
-"""Blocks into shards: deal the blocks of a split out, and join the blocks of a shard without compressing them again.
+"""A shard is written: its blocks are joined as they are stored, or the file of an earlier version is taken again.
 
-The shards of a split hold equal numbers of records, give or take one.  Where a shard ends inside a block, the block is
-cut in two, and only these pieces are compressed again.
+Where a shard ends inside a block, the block was cut in two by ``deal``, and only these pieces are compressed again.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import mmap
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
-from transforms.blockfile import BlockFile, read_block
+from transforms.blockfile import read_block
 from transforms.compression import Compression
-from transforms.files import committed
+from transforms.deal import Piece, ShardPlan
+from transforms.errors import CorruptError
+from transforms.files import committed, link_or_copy
 from transforms.partition import Block
-from transforms.shuffle import permutation
 from transforms.tfrecord import crc32c, scan
-
-
-@dataclass(frozen=True)
-class Piece:
-    """The records ``first`` to ``last`` (exclusive) of a block in a block file."""
-
-    path: str
-    block: Block
-    first: int
-    last: int
-
-
-@dataclass(frozen=True)
-class ShardPlan:
-    """What one shard is to hold; its name says ``-of-N``, the number of files that the split really has."""
-
-    split: str
-    name: str
-    pieces: tuple[Piece, ...]
 
 
 @dataclass(frozen=True)
@@ -52,50 +32,8 @@ class ShardInfo:
     raw_bytes: int
     sha256: str
     blocks: tuple[Block, ...]
-
-
-def shard_name(stem: str, index: int, *, count: int, suffix: str) -> str:
-    """``train-00000-of-00016.tfrecord.gz``; ``suffix``: what the compression adds, with its dot."""
-    return f"{stem}-{index:05d}-of-{count:05d}.tfrecord{suffix}"
-
-
-def order_blocks(block_files: Sequence[BlockFile], split: str, *, shuffle_seed: int | None) -> list[Piece]:
-    """All blocks of the split in the order in which they are dealt out: that of the files, or a permutation."""
-    pieces = [
-        Piece(file.path, block, 0, block.num_records)
-        for file in block_files
-        for block in file.blocks
-        if block.split == split
-    ]
-    if shuffle_seed is None:
-        return pieces
-    return [pieces[i] for i in permutation(len(pieces), "blocks", shuffle_seed, split)]
-
-
-def num_shards(pieces: Sequence[Piece], *, shards: int | None, shard_bytes: int) -> int:
-    """The number asked for or, from the size of a shard, as many as the stored bytes fill; no shard is empty."""
-    records = sum(piece.last - piece.first for piece in pieces)
-    wanted = shards if shards is not None else -(-sum(piece.block.num_bytes for piece in pieces) // shard_bytes)
-    return min(wanted, records)
-
-
-def deal(pieces: Sequence[Piece], shards: int) -> list[tuple[Piece, ...]]:
-    """The pieces cut into ``shards`` runs with equal numbers of records, give or take one."""
-    ends = np.cumsum([piece.last - piece.first for piece in pieces], dtype=np.int64)
-    total = int(ends[-1]) if len(ends) else 0
-    runs = []
-    for shard in range(shards):
-        begin, end = shard * total // shards, (shard + 1) * total // shards
-        low, high = np.searchsorted(ends, [begin, end - 1], side="right")
-        runs.append(
-            tuple(
-                Piece(piece.path, piece.block, max(piece.first, begin - start), min(piece.last, end - start))
-                for piece, start in (
-                    (pieces[i], int(ends[i]) - pieces[i].block.num_records) for i in range(low, high + 1)
-                )
-            )
-        )
-    return runs
+    span: str = ""
+    key: str = ""  # ``ShardPlan.key``: the shard of another version with the same key has the same bytes
 
 
 def assemble_shard(plan: ShardPlan, folder: str, *, compression: Compression) -> ShardInfo:
@@ -122,7 +60,36 @@ def assemble_shard(plan: ShardPlan, folder: str, *, compression: Compression) ->
         raw_bytes=sum(block.raw_bytes for block in blocks),
         sha256=sha256.hexdigest(),
         blocks=tuple(blocks),
+        span=plan.span,
     )
+
+
+def take_shard(earlier: str, info: ShardInfo, path: str, *, compression: Compression) -> None:
+    """Gives the shard of an earlier version, the file ``earlier``, the name ``path`` too: by a link, or by a copy where
+    the file system has no links.  Raises CorruptError when its bytes are not those that ``info`` tells."""
+    try:
+        with open(earlier, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            _check(content, info, compression)
+    except (OSError, ValueError) as error:
+        raise CorruptError(f"{earlier}: the shard is not as it was published ({error}); it is made again") from error
+    link_or_copy(earlier, path)
+
+
+def _check(content: mmap.mmap, info: ShardInfo, compression: Compression) -> None:
+    """Raises ValueError unless every byte is as it was."""
+    head, tail, at = compression.head(), compression.tail(info.blocks), 0
+    if len(content) != info.num_bytes:
+        raise ValueError(f"{len(content)} bytes instead of {info.num_bytes}")
+    with memoryview(content) as view:
+        if view[: len(head)] != head or view[len(view) - len(tail) :] != tail:
+            raise ValueError("its beginning or end changed")
+        for block in info.blocks:
+            with view[block.offset : block.offset + block.num_bytes] as stored:
+                if crc32c(stored) != block.crc32c:
+                    raise ValueError(f"the block at offset {block.offset} changed")
+            at = block.offset + block.num_bytes
+    if at + len(tail) != len(content):
+        raise ValueError("it has more bytes than its blocks")
 
 
 def _stored(plan: ShardPlan, compression: Compression) -> Iterator[tuple[bytes, Block]]:

@@ -22,18 +22,11 @@ from apache_beam.pvalue import AsList, PCollection
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
-from transforms.assemble import (
-    ShardInfo,
-    ShardPlan,
-    assemble_shard,
-    deal,
-    num_shards,
-    order_blocks,
-    shard_name,
-)
+from transforms.assemble import ShardInfo, assemble_shard
 from transforms.blockfile import BlockFile, Counts, read_block_file, write_block_file
 from transforms.compression import Compression
 from transforms.cut import BLOCK_BYTES, BlockCutter
+from transforms.deal import ShardPlan, deal, num_shards, order_blocks, shard_name
 from transforms.errors import OutputError
 from transforms.example import Encoder
 from transforms.files import TEMPORARY, sync_folder

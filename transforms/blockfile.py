@@ -91,9 +91,9 @@ def read_block_file(path: str) -> BlockFile:
             blocks = tuple(Block(*fields) for fields in footer["blocks"])
             counts = Counts(**footer["counts"])
         except (KeyError, TypeError, ValueError) as error:
-            raise CorruptError(f"{path}: not a whole block file ({error}); remove it, and it is built again") from error
+            raise CorruptError(f"{path}: not a whole block file ({error}); it is built again") from error
     if sum(b.num_bytes for b in blocks) != start:
-        raise CorruptError(f"{path}: its index and its size do not fit; remove it, and it is built again")
+        raise CorruptError(f"{path}: its index and its size do not fit; it is built again")
     return BlockFile(path, blocks, counts)
 
 
@@ -118,6 +118,19 @@ def read_block(stream: BinaryIO, block: Block, *, path: str) -> bytes:
     stored = stream.read(block.num_bytes)
     if len(stored) != block.num_bytes or crc32c(stored) != block.crc32c:
         raise CorruptError(
-            f"{path}: the block at offset {block.offset} is damaged; remove the file, and it is built again"
+            f"{path}: the block at offset {block.offset} is damaged; the file is built again"
         )
     return stored
+
+
+def find_damage(path: str) -> str | None:
+    """What is wrong with the block file, all of whose blocks are read; None if nothing is, or if there is no file."""
+    try:
+        with open(path, "rb") as stream:
+            for block in read_block_file(path).blocks:
+                read_block(stream, block, path=path)
+    except FileNotFoundError:
+        return None
+    except CorruptError as error:
+        return str(error)
+    return None

@@ -18,11 +18,12 @@ BUCKET_BYTES = 64 << 20  # of the source, for one bucket of all splits; bounds t
 
 @dataclass(frozen=True)
 class Bucket:
-    """One bucket of one split, and the block files, in the order of their partitions, that hold its rows."""
+    """One bucket of one split in a span, and the block files, in the order of their partitions, that hold its rows."""
 
     split: str
     number: int
     block_files: tuple[str, ...]
+    span: str = ""
 
     def key(self, spec: BuildSpec, partition_keys: Sequence[str]) -> str:
         """``partition_keys``: those of the block files, which stand for their content."""

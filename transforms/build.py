@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 
@@ -37,7 +38,8 @@ class BuildSpec:
     """Everything besides the partition that the bytes of its blocks depend on.
 
     ``shuffle``: ``none`` keeps the order of the rows; ``blocks`` permutes them inside windows of the partition, and
-    the blocks later among each other; ``rows`` deals them to ``buckets`` for each split, which are permuted later.
+    the blocks later among each other; ``rows`` deals those of each span and split to buckets, which are permuted later.
+    ``buckets``: how many, by span.
     """
 
     rows: RowSpec
@@ -45,7 +47,7 @@ class BuildSpec:
     transform: Transform | None
     shuffle: str
     seed: int
-    buckets: int = 1
+    buckets: Mapping[str, int] = field(default_factory=dict)
 
     def key(self, partition: Partition) -> str:
         """The name of the partition's block file: a hash of its content and of all that shapes its blocks."""
@@ -58,7 +60,7 @@ class BuildSpec:
                 "transform": self.transform.digest if self.transform else None,
                 "shuffle": self.shuffle,
                 "seed": None if self.shuffle == "none" else self.seed,
-                "buckets": self.buckets,
+                "buckets": self.buckets_of(partition.span),
                 "libraries": {name: version(name) for name in LIBRARIES},
             }
         )
@@ -68,12 +70,14 @@ class BuildSpec:
         """Buckets are packed again once they are shuffled: until then speed is all that counts."""
         return Compression("gzip", 1) if self.shuffle == "rows" else self.compression
 
-    @property
-    def groups(self) -> tuple[str, ...]:
+    def buckets_of(self, span: str) -> int:
+        return self.buckets.get(span, 1)
+
+    def groups(self, span: str) -> tuple[str, ...]:
         """What blocks are told apart by: their split or, when all rows are shuffled, their bucket in it."""
         if self.shuffle != "rows":
             return self.rows.splitter.names
-        return tuple(bucket_name(split, i) for split in self.rows.splitter.names for i in range(self.buckets))
+        return tuple(bucket_name(split, i) for split in self.rows.splitter.names for i in range(self.buckets_of(span)))
 
 
 def bucket_name(split: str, bucket: int) -> str:
@@ -90,11 +94,11 @@ def build_partition(partition: Partition, path: str, *, spec: BuildSpec) -> None
     examples = ExampleMaker(spec)
     shuffle = ShuffleSeed(spec.seed, partition.fingerprint) if spec.shuffle == "blocks" else None
     with write_block_file(path) as writer:
-        cutter = BlockCutter(writer, spec.stored_as, spec.groups, shuffle=shuffle)
+        cutter = BlockCutter(writer, spec.stored_as, spec.groups(partition.span), shuffle=shuffle)
         for batch in rows:
             group = batch.split
             if spec.shuffle == "rows":
-                group = group * spec.buckets + _deal(partition, cutter.num_records, len(group), spec)
+                group = group * spec.buckets_of(partition.span) + _deal(partition, cutter.num_records, len(group), spec)
             cutter.add(examples.of(batch), group)
         cutter.finish()
         if rows.bad_rows:
@@ -113,7 +117,7 @@ def build_partition(partition: Partition, path: str, *, spec: BuildSpec) -> None
 def _deal(partition: Partition, first: int, size: int, spec: BuildSpec) -> np.ndarray:
     """The bucket of each of the next rows (int32): pseudo-random, from the rows' place in the partition."""
     keys = random_keys(size, "bucket", spec.seed, partition.fingerprint, first)
-    return (keys % np.uint64(spec.buckets)).astype(np.int32)
+    return (keys % np.uint64(spec.buckets_of(partition.span))).astype(np.int32)
 
 
 class ExampleMaker:

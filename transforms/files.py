@@ -9,7 +9,8 @@ import shutil
 import uuid
 from collections.abc import Iterator
 
-from transforms.errors import OutputError
+from transforms.errors import CorruptError, OutputError
+from transforms.fingerprint import digest, read_chunks
 
 TEMPORARY = ".tmp-"
 
@@ -60,6 +61,37 @@ def write_committed(path: str, content: bytes | str) -> None:
     """Writes the whole content, UTF-8 when it is text, as ``committed`` does."""
     with committed(path) as output:
         output.write(content.encode() if isinstance(content, str) else content)
+
+
+def write_checked(path: str, content: str) -> None:
+    """``write_committed`` for an entry of a cache: its first line is the digest of the rest."""
+    write_committed(path, f"{digest(content)}\n{content}")
+
+
+def read_checked(path: str) -> str:
+    """What ``write_checked`` wrote.  Raises CorruptError, which names the path, when the file is cut or changed."""
+    try:
+        with open(path, encoding="utf-8", newline="") as stream:
+            found, _, content = stream.read().partition("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CorruptError(f"{path}: cannot be read ({error}); it is made again") from error
+    if digest(content) != found:
+        raise CorruptError(f"{path}: its content does not fit its checksum; it is made again")
+    return content
+
+
+def link_or_copy(source: str, path: str) -> None:
+    """Gives the file ``source`` the name ``path`` too: by a hard link, or by a copy where there can be none."""
+    with _named(path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        try:
+            os.link(source, path)
+        except OSError:
+            with open(source, "rb") as stream, committed(path) as output:
+                for chunk in read_chunks(stream):
+                    output.write(chunk)
+        else:
+            sync_folder(os.path.dirname(path))
 
 
 def remove_leftovers(folder: str) -> None:

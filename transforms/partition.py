@@ -33,9 +33,14 @@ class FileSlice:
 
 @dataclass(frozen=True)
 class Partition:
-    """The unit of work and of the cache: neighbouring slices, read by one task."""
+    """The unit of work and of the cache: neighbouring slices, read by one task.
+
+    ``place``: where in the source it begins, in words that no machine's folders and no row's content change.
+    """
 
     slices: tuple[FileSlice, ...]
+    span: str = ""
+    place: str = ""
 
     @property
     def num_bytes(self) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from transforms.errors import BadRowsError
-from transforms.files import write_committed
+from transforms.files import write_checked
 from transforms.infer import profile
 from transforms.partition import BadRow, Partition
 from transforms.rows import PartitionRows, RowSpec
@@ -31,7 +31,7 @@ def profile_partition(
     found = profile(source.read(partition, on_bad_row=rejected.append))
     if any(row.column is not None for row in rejected):
         raise BadRowsError(sorted(rejected, key=lambda row: (row.path, row.row)))
-    write_committed(path, found.to_json())
+    write_checked(path, found.to_json())
 
 
 def accumulate_partition(

@@ -1,0 +1,140 @@
+"""The shards of a version: which there are to be, and how they come about.
+
+A shard that an earlier version has already, made of the same pieces of the same blocks, is taken from there.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pipeline.config import Config
+from pipeline.layout import Layout, Manifest, shard_from_plain, shard_to_plain
+from pipeline.stages import Task, Workers, run_stage
+from transforms.assemble import ShardInfo, assemble_shard, take_shard
+from transforms.blockfile import BlockFile
+from transforms.build import BuildSpec
+from transforms.compression import Compression
+from transforms.deal import Piece, ShardPlan, deal, num_shards, order_blocks, sections, shard_name
+from transforms.errors import CorruptError
+from transforms.files import write_committed
+
+LOOKED_AT = 4  # versions whose shards may be taken: the latest, and the newest others
+
+log = logging.getLogger("recordmill")
+
+
+@dataclass(frozen=True)
+class PlacedFile:
+    """A block file and its place in the source, which decides the section that it belongs to."""
+
+    place: str
+    file: BlockFile
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A shard that an earlier version has."""
+
+    path: str
+    info: ShardInfo
+
+
+def plan_shards(config: Config, spec: BuildSpec, by_span: Mapping[str, Sequence[PlacedFile]]) -> list[ShardPlan]:
+    """All shards in order.  Each split and span has its own; the config's number of shards is that of each span."""
+    plans = []
+    for split in config.split_names:
+        found: list[ShardPlan] = []
+        for span, files in by_span.items():
+            runs = _runs(config, spec, split, files)
+            stem = "-".join([config.name, split, *([span] if span else [])])
+            for i, run in enumerate(runs):
+                name = shard_name(stem, i, count=len(runs), suffix=spec.compression.suffix)
+                found.append(ShardPlan(split, name, run, span))
+        if not found:
+            log.warning("the split %r has no rows: it has no shards", split)
+        plans += found
+    return plans
+
+
+def _runs(config: Config, spec: BuildSpec, split: str, files: Sequence[PlacedFile]) -> list[tuple[Piece, ...]]:
+    wanted, seed = config.output.num_shards(split), spec.seed if spec.shuffle == "blocks" else None
+    places = [file.place for file in files]
+    if wanted is not None or spec.shuffle == "rows":
+        parts = [list(range(len(files)))] if files else []
+    else:
+        parts = sections(places, shuffle_seed=seed)
+    runs = []
+    for part in parts:
+        blocks_seed = f"{seed} {places[part[0]]}" if seed is not None else None
+        pieces = order_blocks([files[i].file for i in part], split, shuffle_seed=blocks_seed)
+        runs += deal(pieces, num_shards(pieces, shards=wanted, shard_bytes=config.output.shard_bytes))
+    return runs
+
+
+def make_shards(
+    plans: Sequence[ShardPlan],
+    *,
+    layout: Layout,
+    compression: Compression,
+    staged: str,
+    workers: Workers,
+    work_dir: str,
+) -> tuple[list[ShardInfo], int]:
+    """Makes the shards below the folder ``staged``.  Returns them in order, and how many were taken as they are."""
+    known = _earlier(layout)
+    folder = os.path.join(work_dir, "shards")
+    tasks, taken = [], 0
+    for plan in plans:
+        earlier = known.get(plan.key(compression))
+        taken += earlier is not None
+        tasks.append(Task((plan, earlier), os.path.join(folder, f"{plan.name}.json"), plan.name))
+    os.makedirs(staged)
+    function = functools.partial(_make_shard, folder=staged, compression=compression)
+    run_stage("AssembleShards", function, tasks, workers=workers, work_dir=work_dir)
+    infos = []
+    for task in tasks:
+        with open(task.output, encoding="utf-8") as stream:
+            infos.append(shard_from_plain(json.load(stream), task.argument[0].split))
+    return infos, taken
+
+
+def _earlier(layout: Layout) -> dict[str, Earlier]:
+    """By key, the shards of the versions from which they may be taken."""
+    known: dict[str, Earlier] = {}
+    for version in reversed(layout.published()[-LOOKED_AT:]):
+        try:
+            manifest = Manifest.load(layout.manifest_path(version))
+        except CorruptError as error:
+            log.warning("%s; none of its shards is taken", error)
+            continue
+        for shard in manifest.shards:
+            known.setdefault(
+                shard.key, Earlier(os.path.join(layout.split_dir(version, shard.split), shard.name), shard)
+            )
+    return known
+
+
+def _make_shard(
+    argument: tuple[ShardPlan, Earlier | None], path: str, *, folder: str, compression: Compression
+) -> None:
+    """Makes the shard in its split's folder below ``folder``, and commits what it is like as the JSON ``path``."""
+    plan, earlier = argument
+    split_dir = os.path.join(folder, plan.split)
+    info = _take(plan, earlier, split_dir, compression) if earlier else None
+    if info is None:
+        info = replace(assemble_shard(plan, split_dir, compression=compression), key=plan.key(compression))
+    write_committed(path, json.dumps(shard_to_plain(info)))
+
+
+def _take(plan: ShardPlan, earlier: Earlier, split_dir: str, compression: Compression) -> ShardInfo | None:
+    try:
+        take_shard(earlier.path, earlier.info, os.path.join(split_dir, plan.name), compression=compression)
+    except CorruptError as error:
+        log.warning("%s", error)
+        return None
+    return replace(earlier.info, split=plan.split, name=plan.name, span=plan.span)
