@@ -10,14 +10,14 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from typing import Any
 
 from pipeline.analysis import make_transform
 from pipeline.config import Config
-from pipeline.layout import Layout, Manifest, new_version
+from pipeline.layout import SCHEMA, Layout, Manifest
 from pipeline.plan import Cache, build_spec, list_partitions, read_schema, remove_damaged, row_spec
-from pipeline.publish import build_key, make_manifest, publish
+from pipeline.publish import draft_manifest, finish_manifest, publish
+from pipeline.reasons import reasons
 from pipeline.shards import PlacedFile, make_shards, plan_shards
 from pipeline.stages import Task, Workers, run_stage
 from transforms.assemble import ShardInfo
@@ -27,6 +27,8 @@ from transforms.build import BuildSpec, build_partition
 from transforms.errors import BuildError, CorruptError
 from transforms.files import remove_leftovers, temporary_folder
 from transforms.partition import Partition
+from transforms.preprocess import Preprocessing
+from transforms.schema import Schema
 
 log = logging.getLogger("recordmill")
 
@@ -40,7 +42,9 @@ class SplitResult:
 
 @dataclass(frozen=True)
 class BuildResult:
-    """What a build did.  ``seconds``: from the first look at the source to the published version; ``steps``: each."""
+    """What a build did.  ``reasons``: what is different from the version before.
+
+    ``seconds``: from the first look at the source to the published version; ``steps``: each."""
 
     version: str
     path: str
@@ -54,6 +58,7 @@ class BuildResult:
     reused_partitions: int
     built_shards: int
     reused_shards: int
+    reasons: Sequence[str]
     warnings: Sequence[str]
     steps: Mapping[str, float]
 
@@ -114,8 +119,10 @@ def build(config: Config) -> BuildResult:
 
 @dataclass(frozen=True)
 class _Made:
-    """What a version is made of.  ``built``: partitions that were not in the cache; ``taken_shards``: as they stood in an
-    earlier version."""
+    """What a version is made of.
+
+    ``built``: partitions that were not in the cache; ``taken_shards``: shards that an earlier version had.
+    """
 
     folder: str
     block_files: list[BlockFile]
@@ -134,6 +141,7 @@ class _Build:
         self.workers = Workers(config.runner.workers, processes=config.preprocess is not None)
         self.clock = _Clock()
         self.used: dict[str, None] = {}  # entries of the cache
+        self.reasons: list[str] = []
 
     def run(self) -> BuildResult:
         with self.clock.step("plan"):
@@ -150,10 +158,12 @@ class _Build:
                     self.config, rows, partitions, cache=self.cache, workers=self.workers, work_dir=self.work_dir
                 )
         spec = build_spec(self.config, rows, partitions, transform)
-        key = build_key(self.config, spec, partitions)
-        published = self._published(key)
-        if published is not None:
-            return self._result(published, up_to_date=True, made=None, partitions=len(partitions))
+        draft = draft_manifest(self.config, spec, partitions, code=self._code())
+        latest = self._latest()
+        if latest is not None and latest.key == draft.key:
+            return self._result(latest, up_to_date=True, made=None, partitions=len(partitions))
+        if latest is not None:
+            self.reasons = self._reasons(latest, draft, schema)
         try:
             made = self._make(partitions, spec, "version")
         except CorruptError as error:
@@ -161,15 +171,7 @@ class _Build:
                 raise
             log.info("%s", error)
             made = self._make(partitions, spec, "version-again")
-        manifest = make_manifest(
-            self.config,
-            spec,
-            new_version(datetime.now(timezone.utc)),
-            key=key,
-            partitions=partitions,
-            block_files=made.block_files,
-            shards=made.shards,
-        )
+        manifest = finish_manifest(draft, block_files=made.block_files, shards=made.shards)
         with self.clock.step("publish"):
             publish(self.layout, made.folder, manifest, spec)
         return self._result(manifest, up_to_date=False, made=made, partitions=len(partitions))
@@ -214,8 +216,8 @@ class _Build:
         """For steps in which no TensorFlow is at work."""
         return Workers(self.workers.number)
 
-    def _published(self, key: str) -> Manifest | None:
-        """The latest version, if it was made from the same things and its shards are all there."""
+    def _latest(self) -> Manifest | None:
+        """The manifest of the latest version, if its files are all there."""
         latest = self.layout.latest()
         if latest is None:
             return None
@@ -224,15 +226,22 @@ class _Build:
         except CorruptError as error:
             log.warning("%s; it is built again", error)
             return None
-        if manifest.key != key:
-            return None
-        for split, shards in manifest.splits.items():
-            for shard in shards:
-                path = os.path.join(self.layout.split_dir(latest, split), shard.name)
-                if not os.path.exists(path) or os.path.getsize(path) != shard.num_bytes:
-                    log.warning("%s is not as it was published; the version is built again", path)
-                    return None
+        sizes = {os.path.join(shard.split, shard.name): shard.num_bytes for shard in manifest.shards}
+        for name in [*sizes, *manifest.files]:
+            path = os.path.join(self.layout.version_dir(latest), name)
+            if not os.path.exists(path) or os.path.getsize(path) != sizes.get(name, os.path.getsize(path)):
+                log.warning("%s is not as it was published; the version is built again", path)
+                return None
         return manifest
+
+    def _reasons(self, latest: Manifest, draft: Manifest, schema: Schema) -> list[str]:
+        with open(os.path.join(self.layout.version_dir(latest.version), SCHEMA), encoding="utf-8") as stream:
+            before = Schema.from_text(stream.read(), path=stream.name)
+        return reasons(latest, draft, schema_before=before, schema=schema)
+
+    def _code(self) -> dict[str, dict[str, list[str]]]:
+        path = self.config.preprocess_path
+        return Preprocessing.load(path).outline() if path is not None else {}
 
     def _build_blocks(self, partitions: Sequence[Partition], spec: BuildSpec) -> tuple[list[BlockFile], int]:
         """The block file of each partition, and how many had to be built."""
@@ -246,6 +255,8 @@ class _Build:
         remove_damaged((task.output for task in tasks), read_block_file)
         self.used.update(dict.fromkeys(task.output for task in tasks))
         built = len({task.output for task in tasks if not os.path.exists(task.output)})
+        if built < len(tasks):
+            log.info("%s: %d of %d are in the cache", label, len(tasks) - built, len(tasks))
         run_stage(label, function, tasks, workers=workers, work_dir=self.work_dir)
         return [read_block_file(task.output) for task in tasks], built
 
@@ -304,6 +315,7 @@ class _Build:
             reused_partitions=partitions - (made.built if made else 0),
             built_shards=len(made.shards) - made.taken_shards if made else 0,
             reused_shards=made.taken_shards if made else len(manifest.shards),
+            reasons=tuple(self.reasons),
             warnings=tuple(self.warnings.messages),
             steps=dict(self.clock.steps),
         )

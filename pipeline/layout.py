@@ -15,7 +15,7 @@ import os
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
@@ -161,7 +161,11 @@ class Totals:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a version holds and what it was made from.  ``splits``: the shards of each split, in order."""
+    """What a version holds and what it was made from.
+
+    ``splits``: the shards of each split, in order; ``files``: SHA-256 of each other file, by its path in the version's
+    folder; ``code``: see ``fingerprint.outline``, by module; ``analyzers``: a hash of each one's result.
+    """
 
     version: str
     name: str
@@ -174,6 +178,9 @@ class Manifest:
     transform_digest: str | None
     software: Mapping[str, str]
     totals: Totals
+    files: Mapping[str, str] = field(default_factory=dict)
+    code: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    analyzers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def shards(self) -> tuple[ShardInfo, ...]:
@@ -189,7 +196,7 @@ class Manifest:
     def to_json(self) -> str:
         """Blocks become lists, whose fields ``block_fields`` names; ``digest`` covers all the rest."""
         content: dict[str, Any] = {"format_version": MANIFEST_FORMAT, "block_fields": list(_BLOCK_FIELDS)}
-        content |= {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        content |= {name.name: getattr(self, name.name) for name in dataclasses.fields(self)}
         content["splits"] = {split: [shard_to_plain(s) for s in shards] for split, shards in self.splits.items()}
         content["sources"] = [dataclasses.asdict(source) for source in self.sources]
         content["totals"] = dataclasses.asdict(self.totals)
@@ -216,7 +223,7 @@ class Manifest:
 
     @classmethod
     def _from_plain(cls, content: dict[str, Any]) -> Manifest:
-        fields = {field.name: content[field.name] for field in dataclasses.fields(cls)}
+        fields = {field.name: content[field.name] for field in dataclasses.fields(cls) if field.name in content}
         fields["splits"] = {
             split: tuple(shard_from_plain(shard, split) for shard in shards)
             for split, shards in content["splits"].items()

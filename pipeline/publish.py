@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from importlib.metadata import version as version_of
+from typing import Any
 
-from pipeline.config import Config
-from pipeline.layout import MANIFEST, SCHEMA, Layout, Manifest, SourceFile, Totals
+from pipeline.config import ALL, Config
+from pipeline.layout import MANIFEST, SCHEMA, Layout, Manifest, SourceFile, Totals, new_version
 from transforms.assemble import ShardInfo
 from transforms.blockfile import BlockFile
 from transforms.build import BuildSpec
 from transforms.errors import BuildError
 from transforms.files import sync_folder, write_committed
-from transforms.fingerprint import digest
+from transforms.fingerprint import digest, file_sha256
 from transforms.partition import FileSlice, Partition
 
 SOFTWARE = ("recordmill", "apache-beam", "pyarrow", "numpy", "isal", "deflate")
@@ -39,10 +41,20 @@ def publish(layout: Layout, folder: str, manifest: Manifest, spec: BuildSpec) ->
     if spec.transform is not None:
         for name in ("transform_fn", "transformed_metadata"):
             shutil.copytree(os.path.join(spec.transform.path, name), os.path.join(folder, name))
+    manifest = dataclasses.replace(manifest, files=_digests(folder, manifest))
     manifest.save(os.path.join(folder, MANIFEST))
     os.replace(folder, layout.version_dir(manifest.version))
     sync_folder(layout.versions_dir)
     layout.point_to(manifest.version)
+
+
+def _digests(folder: str, manifest: Manifest) -> dict[str, str]:
+    """SHA-256 of the folder's files besides the shards, by their paths in it."""
+    shards = {os.path.join(shard.split, shard.name) for shard in manifest.shards}
+    paths = sorted(
+        os.path.relpath(os.path.join(parent, name), folder) for parent, _, names in os.walk(folder) for name in names
+    )
+    return {path: file_sha256(os.path.join(folder, path)) for path in paths if path not in shards}
 
 
 def build_key(config: Config, spec: BuildSpec, partitions: Sequence[Partition]) -> str:
@@ -57,28 +69,37 @@ def build_key(config: Config, spec: BuildSpec, partitions: Sequence[Partition]) 
     )
 
 
-def make_manifest(
-    config: Config,
-    spec: BuildSpec,
-    version: str,
-    *,
-    key: str,
-    partitions: Sequence[Partition],
-    block_files: Sequence[BlockFile],
-    shards: Sequence[ShardInfo],
+def draft_manifest(
+    config: Config, spec: BuildSpec, partitions: Sequence[Partition], *, code: Mapping[str, Mapping[str, Any]]
 ) -> Manifest:
+    """What the next version is made from: a manifest without a version, shards and totals."""
     names = SOFTWARE + (TRANSFORM_SOFTWARE if spec.transform else ())
     return Manifest(
-        version=version,
+        version="",
         name=config.name,
-        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        key=key,
+        created="",
+        key=build_key(config, spec, partitions),
         config=config.canonical(),
-        splits={split: tuple(s for s in shards if s.split == split) for split in config.split_names},
+        splits={},
         sources=_sources(config.written_paths, partitions),
         schema_digest=spec.rows.schema.digest,
         transform_digest=spec.transform.digest if spec.transform else None,
         software={name: version_of(name) for name in names},
+        totals=Totals(0, 0, 0),
+        code=code,
+    )
+
+
+def finish_manifest(draft: Manifest, *, block_files: Sequence[BlockFile], shards: Sequence[ShardInfo]) -> Manifest:
+    """The manifest of a new version with these shards."""
+    now = datetime.now(timezone.utc)
+    return dataclasses.replace(
+        draft,
+        version=new_version(now),
+        created=now.isoformat(timespec="seconds"),
+        splits={
+            split: tuple(s for s in shards if s.split == split) for split in (draft.config.get("splits") or {ALL: 1.0})
+        },
         totals=Totals(
             read=sum(file.counts.rows_read for file in block_files),
             bad=sum(file.counts.bad_rows for file in block_files),

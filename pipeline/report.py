@@ -64,7 +64,10 @@ def show_build(result: BuildResult) -> None:
         f"{result.rows_read:,} rows read, {result.bad_rows:,} bad, {written:,} written, {size(result.num_bytes)}"
     )
     if not result.up_to_date:
+        for reason in result.reasons:
+            console.print(f"because {escape(reason)}")
         console.print(f"partitions: {result.built_partitions:,} built, {result.reused_partitions:,} from the cache")
+        console.print(f"shards: {result.built_shards:,} written, {result.reused_shards:,} as in an earlier version")
         steps = ", ".join(f"{name} {duration(s)}" for name, s in result.steps.items() if s >= _SHORT_STEP)
         rate = f"{result.rows_per_second:,.0f} rows/s"
         console.print(f"{duration(result.seconds)}, {rate}{f' ({escape(steps)})' if steps else ''}")

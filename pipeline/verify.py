@@ -12,15 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from pipeline.layout import MANIFEST, SCHEMA, Layout, Manifest
+from pipeline.layout import MANIFEST, Layout, Manifest
 from transforms.assemble import ShardInfo
 from transforms.compression import Compression
-from transforms.errors import CorruptError, SchemaError
+from transforms.errors import CorruptError
+from transforms.fingerprint import file_sha256
 from transforms.partition import Block
-from transforms.schema import Schema
 from transforms.tfrecord import crc32c, masked_crc32c, scan
 
-_TRANSFORM_FILES = ("transform_fn/saved_model.pb", "transformed_metadata/schema.pbtxt")
 _RECORD_HEADER = struct.Struct("<QI")  # length, masked CRC-32C of the length
 
 
@@ -72,26 +71,21 @@ def verify(dir: str, *, version: str | None = None) -> Verification:
 
 def _file_faults(folder: str, manifest: Manifest) -> Iterator[Fault]:
     """Files that the manifest does not name, and files besides the shards that are not there or not as they were."""
-    transform = {path.split("/")[0] for path in _TRANSFORM_FILES} if manifest.transform_digest else set()
-    known = {MANIFEST, SCHEMA} | {_path(shard) for shard in manifest.shards}
+    known = {MANIFEST, *manifest.files, *map(_path, manifest.shards)}
     for parent, folders, names in os.walk(folder):
         folders.sort()
         inside = os.path.relpath(parent, folder)
-        if inside.split(os.sep)[0] not in transform:
-            for name in sorted(os.path.normpath(os.path.join(inside, name)) for name in names):
-                if name not in known:
-                    yield Fault(name, "is not in the manifest; readers that take all files would read it")
-    for path in _TRANSFORM_FILES if transform else ():
-        if not os.path.exists(os.path.join(folder, path)):
+        for name in sorted(os.path.normpath(os.path.join(inside, name)) for name in names):
+            if name not in known:
+                yield Fault(name, "is not in the manifest; readers that take all files would read it")
+    for path, sha256 in manifest.files.items():
+        try:
+            if file_sha256(os.path.join(folder, path)) != sha256:
+                yield Fault(path, "its content is not what was written (SHA-256)")
+        except FileNotFoundError:
             yield Fault(path, "is not there")
-    try:
-        with open(os.path.join(folder, SCHEMA), encoding="utf-8") as stream:
-            if Schema.from_text(stream.read(), path=SCHEMA).digest != manifest.schema_digest:
-                yield Fault(SCHEMA, "is not the schema that the version was built with")
-    except FileNotFoundError:
-        yield Fault(SCHEMA, "is not there")
-    except (OSError, UnicodeDecodeError, SchemaError) as error:
-        yield Fault(SCHEMA, f"cannot be read: {error}")
+        except OSError as error:
+            yield Fault(path, f"cannot be read: {error.strerror or error}")
 
 
 def _path(shard: ShardInfo) -> str:

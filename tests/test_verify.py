@@ -167,18 +167,16 @@ def test_two_shards_that_changed_places(version: Version) -> None:
 def test_another_schema(plain: Version) -> None:
     path = plain.folder / "schema.pbtxt"
     path.write_text(path.read_text().replace('"text"', '"texts"'))
-    assert plain.faults() == [Fault("schema.pbtxt", "is not the schema that the version was built with")]
+    assert plain.faults() == [Fault("schema.pbtxt", "its content is not what was written (SHA-256)")]
     path.write_text("feature { name: ")
     assert [fault.file for fault in plain.faults()] == ["schema.pbtxt"]
 
 
-def test_transform_files_are_missed(plain: Version) -> None:
-    manifest = dataclasses.replace(plain.manifest, transform_digest="12")
+def test_other_files_are_missed(plain: Version) -> None:
+    name = "transform_fn/saved_model.pb"
+    manifest = dataclasses.replace(plain.manifest, files={**plain.manifest.files, name: "12"})
     manifest.save(plain.layout.manifest_path(plain.version))
-    assert {fault.file for fault in plain.faults()} == {
-        "transform_fn/saved_model.pb",
-        "transformed_metadata/schema.pbtxt",
-    }
+    assert plain.faults() == [Fault(name, "is not there")]
 
 
 def test_a_manifest_that_does_not_add_up(plain: Version) -> None:

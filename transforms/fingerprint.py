@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -56,7 +57,42 @@ def read_chunks(stream: BinaryIO, num_bytes: int | None = None) -> Iterable[byte
         left = None if left is None else left - len(chunk)
 
 
+def file_sha256(path: str) -> str:
+    """SHA-256 of the file's content, in hexadecimal."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def hash_python(path: str) -> str:
     """SHA-256 of a Python file's syntax tree without positions: comments and layout do not count."""
     tree = ast.parse(Path(path).read_bytes(), filename=path)
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:32]
+
+
+def outline(path: str) -> dict[str, list[str]]:
+    """What a Python file defines at its top: by name, two hashes of the definition, the second without its constants.
+
+    They tell what changed between two versions of the file.  Names that are bound by nothing but statements (``if``,
+    ``with``, calls) go together under ``""``.
+    """
+    parts: dict[str, list[str]] = {}
+    for node in ast.parse(Path(path).read_bytes(), filename=path).body:
+        for name in _bound(node):
+            parts.setdefault(name, []).append(ast.dump(node))
+    return {
+        name: [hashlib.sha256("\n".join(text).encode()).hexdigest()[:32] for text in (dumps, map(_no_constants, dumps))]
+        for name, dumps in parts.items()
+    }
+
+
+def _bound(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [node.name]
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return ["import"]
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return [name.id for target in targets if target for name in ast.walk(target) if isinstance(name, ast.Name)] or [""]
+
+
+def _no_constants(dump: str) -> str:
+    return re.sub(r"Constant\(value=(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^()'\"]*)", "Constant(", dump)

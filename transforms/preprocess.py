@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from transforms.errors import ConfigError, SchemaError
-from transforms.fingerprint import digest, hash_python
+from transforms.fingerprint import digest, hash_python, outline
 from transforms.schema import Schema
 from transforms.tensors import (
     TensorReader,
@@ -71,6 +71,10 @@ class Preprocessing:
         """
         modules = {name: hash_python(path) for name, path in _project_modules(self.path).items()}
         return digest({"modules": modules, "libraries": {name: version(name) for name in LIBRARIES}})
+
+    def outline(self) -> dict[str, dict[str, list[str]]]:
+        """``fingerprint.outline`` of the file (under ``""``) and of the project's modules that it imports, by name."""
+        return {name: outline(path) for name, path in _project_modules(self.path).items()}
 
     @functools.cached_property
     def function(self) -> Callable[[Any], Any]:
