@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipeline.layout import Manifest
-from transforms.errors import shorten
 from transforms.schema import Feature, Schema
 
 SHOWN = 3  # names in one reason
+LONGEST = 80  # characters of an option's value
 
 
 def reasons(before: Manifest, after: Manifest, *, schema_before: Schema, schema: Schema) -> list[str]:
@@ -96,7 +96,8 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         if isinstance(value, Mapping) and name not in ("splits", "output.shards"):
             flat |= _flat(value, f"{name}.")
         else:
-            flat[name] = shorten(json.dumps(value, ensure_ascii=False))
+            text = json.dumps(value, ensure_ascii=False)
+            flat[name] = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
     return flat
 
 

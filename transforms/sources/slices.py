@@ -19,15 +19,20 @@ log = logging.getLogger("recordmill")
 
 
 def group(slices: Iterable[FileSlice], *, target_bytes: int) -> list[Partition]:
-    """Neighbours together, as long as they have no more than ``target_bytes``."""
+    """Neighbours together, as long as they have no more than ``target_bytes``.
+
+    From half of that on, a group ends after one in eight slices, by their content: so a file that is new or gone moves
+    the ends of a few groups, and not those of all that follow.
+    """
     groups: list[list[FileSlice]] = []
-    size = 0
+    size, ends = 0, True
     for piece in slices:
-        if not groups or size + piece.num_bytes > target_bytes:
+        if ends or size + piece.num_bytes > target_bytes:
             groups.append([])
             size = 0
         groups[-1].append(piece)
         size += piece.num_bytes
+        ends = size >= target_bytes // 2 and int(piece.fingerprint[-4:], 16) % 8 == 0
     return [Partition(tuple(pieces)) for pieces in groups]
 
 
