@@ -18,6 +18,7 @@ from pipeline.layout import SCHEMA, Layout, Manifest
 from pipeline.plan import Cache, build_spec, list_partitions, read_schema, remove_damaged, row_spec
 from pipeline.publish import draft_manifest, finish_manifest, publish
 from pipeline.reasons import reasons
+from pipeline.refresh import graph_inputs, kept_transform
 from pipeline.shards import PlacedFile, make_shards, plan_shards
 from pipeline.stages import Task, Workers, run_stage
 from transforms.assemble import ShardInfo
@@ -151,15 +152,15 @@ class _Build:
                 self.config, partitions, cache=self.cache, workers=self._threads, work_dir=self.work_dir
             )
             rows = row_spec(self.config, schema)
-        transform = None
-        if self.config.preprocess_path is not None:
+        latest, inputs = self._latest(), graph_inputs(self.config, rows)
+        transform = kept_transform(self.config, self.layout, latest, inputs=inputs)
+        if transform is None and self.config.preprocess_path is not None:
             with self.clock.step("analyze"):
                 transform = make_transform(
                     self.config, rows, partitions, cache=self.cache, workers=self.workers, work_dir=self.work_dir
                 )
         spec = build_spec(self.config, rows, partitions, transform)
-        draft = draft_manifest(self.config, spec, partitions, code=self._code())
-        latest = self._latest()
+        draft = draft_manifest(self.config, spec, partitions, code=self._code(), graph_inputs=inputs)
         if latest is not None and latest.key == draft.key:
             return self._result(latest, up_to_date=True, made=None, partitions=len(partitions))
         if latest is not None:

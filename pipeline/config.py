@@ -208,6 +208,7 @@ class Config(_Model):
     preprocess: ExistingFile | None = None
     analyze: Literal["train", "all"] | None = None
     analysis: Literal["columnar", "stock"] = "columnar"
+    preprocess_refresh: Literal["always", "frozen"] = "always"
     allow_empty: bool = False
     output: Output
     runner: Runner = Field(default_factory=Runner)
@@ -326,6 +327,8 @@ def _contradictions(config: Config) -> Iterator[tuple[Location, str]]:
         )
     if config.analyze == "train" and not config.splits:
         yield ("analyze",), "there are no splits; add them, with one named train, or set analyze: all"
+    if config.preprocess_refresh != "always" and not config.preprocess:
+        yield ("preprocess_refresh",), "is for a config with preprocess; name a module there, or leave it out"
     if isinstance(output.shards, dict) and set(output.shards) != set(names):
         yield ("output", "shards"), f"must give a number to each split; the splits are {', '.join(names)}"
     if output.shards is not None and output.shard_size is not None:

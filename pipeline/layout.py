@@ -181,6 +181,7 @@ class Manifest:
     files: Mapping[str, str] = field(default_factory=dict)
     code: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     analyzers: Mapping[str, str] = field(default_factory=dict)
+    graph_inputs: str | None = None  # see ``refresh.graph_inputs``
 
     @property
     def shards(self) -> tuple[ShardInfo, ...]:

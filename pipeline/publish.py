@@ -12,6 +12,7 @@ from typing import Any
 
 from pipeline.config import ALL, Config
 from pipeline.layout import MANIFEST, SCHEMA, Layout, Manifest, SourceFile, Totals, new_version
+from pipeline.refresh import TRANSFORM_FOLDERS
 from transforms.assemble import ShardInfo
 from transforms.blockfile import BlockFile
 from transforms.build import BuildSpec
@@ -39,7 +40,7 @@ def publish(layout: Layout, folder: str, manifest: Manifest, spec: BuildSpec) ->
         )
     write_committed(os.path.join(folder, SCHEMA), spec.rows.schema_text)
     if spec.transform is not None:
-        for name in ("transform_fn", "transformed_metadata"):
+        for name in TRANSFORM_FOLDERS:
             shutil.copytree(os.path.join(spec.transform.path, name), os.path.join(folder, name))
     manifest = dataclasses.replace(manifest, files=_digests(folder, manifest))
     manifest.save(os.path.join(folder, MANIFEST))
@@ -70,7 +71,12 @@ def build_key(config: Config, spec: BuildSpec, partitions: Sequence[Partition]) 
 
 
 def draft_manifest(
-    config: Config, spec: BuildSpec, partitions: Sequence[Partition], *, code: Mapping[str, Mapping[str, Any]]
+    config: Config,
+    spec: BuildSpec,
+    partitions: Sequence[Partition],
+    *,
+    code: Mapping[str, Mapping[str, Any]],
+    graph_inputs: str | None,
 ) -> Manifest:
     """What the next version is made from: a manifest without a version, shards and totals."""
     names = SOFTWARE + (TRANSFORM_SOFTWARE if spec.transform else ())
@@ -87,6 +93,7 @@ def draft_manifest(
         software={name: version_of(name) for name in names},
         totals=Totals(0, 0, 0),
         code=code,
+        graph_inputs=graph_inputs,
     )
 
 
