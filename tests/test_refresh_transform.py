@@ -63,12 +63,12 @@ def test_a_frozen_graph_is_kept_while_data_changes(folder: Path) -> None:
     assert largest(folder) == pytest.approx(2.0)
     write(folder, "c", [200])
     second = run(folder, preprocess_refresh="frozen")
-    assert (second.built_partitions, second.reused_partitions) == (1, first.built_partitions)
+    assert second.built_partitions == 1
     assert manifest(second).transform_digest == manifest(first).transform_digest
     assert largest(folder) == pytest.approx(4.0)
     (folder / "helpers.py").write_text("FACTOR = 3.0  # more\n")
     third = run(folder, preprocess_refresh="frozen")
-    assert third.built_partitions == first.built_partitions + 1
+    assert third.built_partitions == second.built_partitions + second.reused_partitions
     assert "preprocessing, module helpers: constant in `FACTOR` changed" in third.reasons
     assert largest(folder) == pytest.approx(3.0)
 
