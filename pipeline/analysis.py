@@ -32,7 +32,26 @@ def make_transform(
 ) -> Transform:
     """The transform graph for the config's ``preprocess`` module, which it must name."""
     preprocessing = Preprocessing.load(str(config.preprocess_path))
-    key = digest(
+    key = _key(config, preprocessing, rows, partitions)
+    folder = cache.path("transforms", key, "")
+    if not os.path.isdir(folder):
+        with temporary_folder(os.path.dirname(folder), key) as unfinished:
+            _analyze(config, preprocessing, rows, partitions, workers=workers, work_dir=work_dir, out_dir=unfinished)
+            os.rename(unfinished, folder)
+    return Transform(folder, key)
+
+
+def analysis_todo(
+    config: Config, rows: RowSpec, partitions: Sequence[Partition], *, cache: Cache
+) -> tuple[Transform | None, list[Partition]]:
+    """The transform graph, if the cache has it, and the partitions that an analysis would have to read."""
+    key = _key(config, Preprocessing.load(str(config.preprocess_path)), rows, partitions)
+    folder = cache.path("transforms", key, "")
+    return (Transform(folder, key), []) if os.path.isdir(folder) else (None, list(partitions))
+
+
+def _key(config: Config, preprocessing: Preprocessing, rows: RowSpec, partitions: Sequence[Partition]) -> str:
+    return digest(
         {
             "format": ANALYSIS_FORMAT,
             "code": preprocessing.digest,
@@ -42,12 +61,6 @@ def make_transform(
             "partitions": [partition.fingerprint for partition in partitions],
         }
     )
-    folder = cache.path("transforms", key, "")
-    if not os.path.isdir(folder):
-        with temporary_folder(os.path.dirname(folder), key) as unfinished:
-            _analyze(config, preprocessing, rows, partitions, workers=workers, work_dir=work_dir, out_dir=unfinished)
-            os.rename(unfinished, folder)
-    return Transform(folder, key)
 
 
 def _analyze(

@@ -8,15 +8,16 @@ import logging
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.analysis import make_transform
 from pipeline.config import Config
 from pipeline.layout import SCHEMA, Layout, Manifest
-from pipeline.plan import Cache, build_spec, list_partitions, read_schema, remove_damaged, row_spec
+from pipeline.plan import Cache, build_spec, list_partitions, profile_tasks, read_schema, remove_damaged, row_spec
 from pipeline.publish import draft_manifest, finish_manifest, publish
+from pipeline.rates import note_rates
 from pipeline.reasons import reasons
 from pipeline.refresh import graph_inputs, kept_transform
 from pipeline.shards import PlacedFile, make_shards, plan_shards
@@ -99,11 +100,11 @@ class _Warnings(logging.Handler):
         self.messages[record.getMessage()] = None
 
 
-def build(config: Config) -> BuildResult:
+def build(config: Config, partitions: Sequence[Partition] | None = None) -> BuildResult:
     """Builds what the config says and publishes it as a new version, or finds that the latest version is that already.
 
-    What earlier builds left in the cache is used again.  Raises a RecordmillError, and leaves the published versions
-    as they were, when anything is wrong.
+    What earlier builds left in the cache is used again.  ``partitions``: a part of the source (None: all).  Raises a
+    RecordmillError, and leaves the published versions as they were, when anything is wrong.
     """
     layout = Layout(config.output_dir)
     layout.claim()
@@ -112,7 +113,7 @@ def build(config: Config) -> BuildResult:
     log.addHandler(warnings)
     try:
         with temporary_folder(layout.cache_dir, "work") as work_dir:
-            return _Build(config, layout, work_dir, warnings).run()
+            return _Build(config, layout, work_dir, warnings).run(partitions)
     finally:
         log.removeHandler(warnings)
         remove_leftovers(layout.dir)  # of worker threads that are still at it after Ctrl-C
@@ -143,10 +144,14 @@ class _Build:
         self.clock = _Clock()
         self.used: dict[str, None] = {}  # entries of the cache
         self.reasons: list[str] = []
+        self.num_bytes: defaultdict[str, int] = defaultdict(int)  # that each step went through
 
-    def run(self) -> BuildResult:
+    def run(self, partitions: Sequence[Partition] | None = None) -> BuildResult:
         with self.clock.step("plan"):
-            partitions = list_partitions(self.config)
+            partitions = list_partitions(self.config) if partitions is None else partitions
+            profiles = profile_tasks(self.config, partitions, self.cache)
+            self._note("schema", (task for task in profiles if not os.path.exists(task.output)))
+            self.used.update(dict.fromkeys(task.output for task in profiles))
         with self.clock.step("schema"):
             schema = read_schema(
                 self.config, partitions, cache=self.cache, workers=self._threads, work_dir=self.work_dir
@@ -156,6 +161,7 @@ class _Build:
         transform = kept_transform(self.config, self.layout, latest, inputs=inputs)
         if transform is None and self.config.preprocess_path is not None:
             with self.clock.step("analyze"):
+                self.num_bytes["analyze"] = sum(partition.num_bytes for partition in partitions)
                 transform = make_transform(
                     self.config, rows, partitions, cache=self.cache, workers=self.workers, work_dir=self.work_dir
                 )
@@ -175,7 +181,12 @@ class _Build:
         manifest = finish_manifest(draft, block_files=made.block_files, shards=made.shards)
         with self.clock.step("publish"):
             publish(self.layout, made.folder, manifest, spec)
+        note_rates(self.layout, num_bytes=self.num_bytes, seconds=self.clock.steps)
         return self._result(manifest, up_to_date=False, made=made, partitions=len(partitions))
+
+    def _note(self, step: str, tasks: Iterable[Task]) -> None:
+        """What a step has to do, for its rate."""
+        self.num_bytes[step] += sum(task.num_bytes for task in tasks)
 
     def _make(self, partitions: Sequence[Partition], spec: BuildSpec, name: str) -> _Made:
         """Block files and shards, in a folder of the name."""
@@ -199,6 +210,7 @@ class _Build:
                 workers=self._threads,
                 work_dir=self.work_dir,
             )
+            self.num_bytes["assemble"] += sum(shard.num_bytes for shard in shards) if not taken else 0
         return _Made(folder, block_files, built, shards, taken)
 
     def _remove_damaged(self) -> bool:
@@ -247,6 +259,7 @@ class _Build:
     def _build_blocks(self, partitions: Sequence[Partition], spec: BuildSpec) -> tuple[list[BlockFile], int]:
         """The block file of each partition, and how many had to be built."""
         tasks = [Task(p, self.cache.path("blocks", spec.key(p), ".blocks"), p.name, p.num_bytes) for p in partitions]
+        self._note("build", (task for task in tasks if not os.path.exists(task.output)))
         return self._make_block_files("BuildBlocks", functools.partial(build_partition, spec=spec), tasks, self.workers)
 
     def _make_block_files(

@@ -29,6 +29,10 @@ app = typer.Typer(
 
 Dir = Annotated[Path, typer.Argument(metavar="DIR", help="Output folder of a build: output.dir of its config.")]
 Version = Annotated[str | None, typer.Option(metavar="VERSION", help="Another version than the latest.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Put a value over the config's; may be repeated."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
 
@@ -106,10 +110,7 @@ def recordmill(
 @app.command()
 def build(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file that says what to build.")],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Put a value over the config's; may be repeated."),
-    ] = None,
+    overrides: Overrides = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write what was done to FILE as JSON.")
     ] = None,
@@ -157,6 +158,29 @@ def init(
         from pipeline.init import write_config
 
         report.show_init(write_config(files, str(output), force=force))
+
+
+@app.command()
+def plan(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file that says what to build.")],
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a build would read, analyze, build and write, how long it would take, and why; touches nothing.
+
+    \b
+    recordmill plan flights.yaml
+    recordmill plan flights.yaml --set output.level=6 --json
+    """
+    with _errors_as_messages():
+        from pipeline.config import load
+
+        loaded = load(str(config), overrides or [])
+        _log_to_stderr(logging.WARNING)
+        from pipeline import report
+        from pipeline.forecast import forecast
+
+        report.show_forecast(forecast(loaded), as_json=as_json)
 
 
 @app.command()

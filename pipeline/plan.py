@@ -69,28 +69,48 @@ def list_partitions(config: Config) -> list[Partition]:
     return placed
 
 
+def profile_tasks(config: Config, partitions: Sequence[Partition], cache: Cache) -> list[Task]:
+    """What makes the profile of each partition, for a config without a schema; none where there is one."""
+    if config.schema_path is not None:
+        return []
+    form = [PROFILE_FORMAT, config.source.format, config.source.options, version("pyarrow")]
+    return [
+        Task(p, cache.path("profiles", digest([p.fingerprint, *form]), ".json"), p.name, p.num_bytes)
+        for p in partitions
+    ]
+
+
+def given_schema(config: Config) -> Schema | None:
+    """The schema of the file that the config names, if it names one."""
+    if config.schema_path is None:
+        return None
+    with open(config.schema_path, encoding="utf-8") as stream:
+        schema = Schema.from_text(stream.read(), path=config.schema_path)
+    if not schema.features:
+        raise SchemaError(f"{config.schema_path}: declares no features; leave schema out to have it inferred")
+    return schema
+
+
 def read_schema(
     config: Config, partitions: Sequence[Partition], *, cache: Cache, workers: Workers, work_dir: str
 ) -> Schema:
     """The schema that the config names or, without one, what all rows of the source say."""
-    if config.schema_path is not None:
-        with open(config.schema_path, encoding="utf-8") as stream:
-            schema = Schema.from_text(stream.read(), path=config.schema_path)
-        if not schema.features:
-            raise SchemaError(f"{config.schema_path}: declares no features; leave schema out to have it inferred")
-        _compare_columns(config, schema, partitions)
-        return schema
-    form = [PROFILE_FORMAT, config.source.format, config.source.options, version("pyarrow")]
-    tasks = [
-        Task(p, cache.path("profiles", digest([p.fingerprint, *form]), ".json"), p.name, p.num_bytes)
-        for p in partitions
-    ]
+    given = given_schema(config)
+    if given is not None:
+        _compare_columns(config, given, partitions)
+        return given
+    tasks = profile_tasks(config, partitions, cache)
     profiler = functools.partial(
         profile_partition, source_format=config.source.format, source_options=config.source.options
     )
     remove_damaged((task.output for task in tasks), read_checked)
     run_stage("InferSchema", profiler, tasks, workers=workers, work_dir=work_dir)
-    merged = merge([Profile.from_json(read_checked(task.output)) for task in tasks])
+    return merged_schema(config, partitions, [read_checked(task.output) for task in tasks])
+
+
+def merged_schema(config: Config, partitions: Sequence[Partition], profiles: Iterable[str]) -> Schema:
+    """What the profiles of all partitions (as JSON) say together."""
+    merged = merge([Profile.from_json(profile) for profile in profiles])
     schema = to_schema(merged)
     if not schema.features and (merged.rows or not config.allow_empty):
         raise _no_columns(config, partitions)

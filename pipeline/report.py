@@ -16,6 +16,7 @@ from transforms.files import write_committed
 
 if TYPE_CHECKING:
     from pipeline.build import BuildResult
+    from pipeline.forecast import Forecast
     from pipeline.init import Initialized
     from pipeline.inspect import Inspection
     from pipeline.verify import Verification
@@ -72,6 +73,30 @@ def show_build(result: BuildResult) -> None:
         rate = f"{result.rows_per_second:,.0f} rows/s"
         console.print(f"{duration(result.seconds)}, {rate}{f' ({escape(steps)})' if steps else ''}")
     console.print(escape(result.path))
+
+
+def show_forecast(found: Forecast, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(dataclasses.asdict(found) | {"seconds": found.seconds}, indent=1, ensure_ascii=False))
+        return
+    console = _console()
+    if found.up_to_date:
+        console.print("[green]Nothing to do:[/] the latest version is up to date.")
+    for reason in found.reasons:
+        console.print(f"because {escape(reason)}")
+    if found.steps:
+        table = _table("step", right=("to do", "reused", "bytes", "time"))
+        for step in found.steps:
+            unit = " shards" if step.name == "assemble" else ""
+            time = "?" if step.seconds is None else f"{duration(step.seconds)}"
+            table.add_row(step.name, f"{step.todo:,}{unit}", f"{step.reused:,}", size(step.num_bytes), time)
+        console.print(table)
+    console.print(f"source: {found.partitions:,} partitions, {size(found.source_bytes)}")
+    console.print(f"output: about {size(found.output_bytes)}")
+    if found.steps and found.seconds is not None:
+        console.print(f"time: about {duration(found.seconds)} and the start, at the rates of {escape(found.rates)}")
+    for assumption in found.assumed:
+        console.print(f"assumed: {escape(assumption)}")
 
 
 def show_init(result: Initialized) -> None:

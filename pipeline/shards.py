@@ -50,10 +50,14 @@ def plan_shards(config: Config, spec: BuildSpec, by_span: Mapping[str, Sequence[
     for split in config.split_names:
         found: list[ShardPlan] = []
         for span, files in by_span.items():
-            runs = _runs(config, spec, split, files)
+            dealt = [
+                run
+                for part in parts(config, spec, split, [file.place for file in files])
+                for run in runs(config, spec, split, [files[i] for i in part])
+            ]
             stem = "-".join([config.name, split, *([span] if span else [])])
-            for i, run in enumerate(runs):
-                name = shard_name(stem, i, count=len(runs), suffix=spec.compression.suffix)
+            for i, run in enumerate(dealt):
+                name = shard_name(stem, i, count=len(dealt), suffix=spec.compression.suffix)
                 found.append(ShardPlan(split, name, run, span))
         if not found:
             log.warning("the split %r has no rows: it has no shards", split)
@@ -61,19 +65,19 @@ def plan_shards(config: Config, spec: BuildSpec, by_span: Mapping[str, Sequence[
     return plans
 
 
-def _runs(config: Config, spec: BuildSpec, split: str, files: Sequence[PlacedFile]) -> list[tuple[Piece, ...]]:
-    wanted, seed = config.output.num_shards(split), spec.seed if spec.shuffle == "blocks" else None
-    places = [file.place for file in files]
-    if wanted is not None or spec.shuffle == "rows":
-        parts = [list(range(len(files)))] if files else []
-    else:
-        parts = sections(places, shuffle_seed=seed)
-    runs = []
-    for part in parts:
-        blocks_seed = f"{seed} {places[part[0]]}" if seed is not None else None
-        pieces = order_blocks([files[i].file for i in part], split, shuffle_seed=blocks_seed)
-        runs += deal(pieces, num_shards(pieces, shards=wanted, shard_bytes=config.output.shard_bytes))
-    return runs
+def parts(config: Config, spec: BuildSpec, split: str, places: Sequence[str]) -> list[list[int]]:
+    """The block files of a span that shards of the split are made of together, as indexes: sections, or all."""
+    if config.output.num_shards(split) is not None or spec.shuffle == "rows":
+        return [list(range(len(places)))] if places else []
+    return sections(places, shuffle_seed=spec.seed if spec.shuffle == "blocks" else None)
+
+
+def runs(config: Config, spec: BuildSpec, split: str, files: Sequence[PlacedFile]) -> list[tuple[Piece, ...]]:
+    """What each shard of one part holds."""
+    seed = f"{spec.seed} {files[0].place}" if spec.shuffle == "blocks" else None
+    pieces = order_blocks([file.file for file in files], split, shuffle_seed=seed)
+    count = num_shards(pieces, shards=config.output.num_shards(split), shard_bytes=config.output.shard_bytes)
+    return deal(pieces, count)
 
 
 def make_shards(
@@ -86,7 +90,7 @@ def make_shards(
     work_dir: str,
 ) -> tuple[list[ShardInfo], int]:
     """Makes the shards below the folder ``staged``.  Returns them in order, and how many were taken as they are."""
-    known = _earlier(layout)
+    known = earlier_shards(layout)
     folder = os.path.join(work_dir, "shards")
     tasks, taken = [], 0
     for plan in plans:
@@ -103,7 +107,7 @@ def make_shards(
     return infos, taken
 
 
-def _earlier(layout: Layout) -> dict[str, Earlier]:
+def earlier_shards(layout: Layout) -> dict[str, Earlier]:
     """By key, the shards of the versions from which they may be taken."""
     known: dict[str, Earlier] = {}
     for version in reversed(layout.published()[-LOOKED_AT:]):
