@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import logging
 import os
-import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypedDict
 
 from pipeline.analysis import make_transform
 from pipeline.config import Config
+from pipeline.drop import DropList, mark, read_drop_list
 from pipeline.layout import SCHEMA, Layout, Manifest
-from pipeline.plan import Cache, build_spec, list_partitions, profile_tasks, read_schema, remove_damaged, row_spec
+from pipeline.make import Made, Maker
+from pipeline.plan import Cache, build_spec, list_partitions, profile_tasks, read_schema, row_spec
 from pipeline.publish import draft_manifest, finish_manifest, publish
+from pipeline.purge import purge
 from pipeline.rates import note_rates
 from pipeline.reasons import reasons
 from pipeline.refresh import graph_inputs, kept_transform
-from pipeline.shards import PlacedFile, make_shards, plan_shards
-from pipeline.stages import Task, Workers, run_stage
-from transforms.assemble import ShardInfo
-from transforms.blockfile import BlockFile, find_damage, read_block_file
-from transforms.bucket import Bucket, shuffle_bucket
-from transforms.build import BuildSpec, build_partition
-from transforms.errors import BuildError, CorruptError
+from pipeline.stages import Workers
+from transforms.build import Transform
+from transforms.errors import CorruptError
 from transforms.files import remove_leftovers, temporary_folder
 from transforms.partition import Partition
 from transforms.preprocess import Preprocessing
+from transforms.rows import RowSpec
 from transforms.schema import Schema
 
 log = logging.getLogger("recordmill")
@@ -53,6 +49,7 @@ class BuildResult:
     up_to_date: bool
     rows_read: int
     bad_rows: int
+    dropped_rows: int
     splits: Mapping[str, SplitResult]
     num_bytes: int
     seconds: float
@@ -63,30 +60,11 @@ class BuildResult:
     reasons: Sequence[str]
     warnings: Sequence[str]
     steps: Mapping[str, float]
+    versions_made_again: Sequence[str] = ()
 
     @property
     def rows_per_second(self) -> float:
         return self.rows_read / self.seconds if self.seconds else 0.0
-
-
-@dataclass
-class _Clock:
-    """Seconds since the start, and of each step."""
-
-    start: float = field(default_factory=time.monotonic)
-    steps: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-
-    @contextlib.contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        begin = time.monotonic()
-        try:
-            yield
-        finally:
-            self.steps[name] += time.monotonic() - begin
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.start
 
 
 class _Warnings(logging.Handler):
@@ -119,18 +97,12 @@ def build(config: Config, partitions: Sequence[Partition] | None = None) -> Buil
         remove_leftovers(layout.dir)  # of worker threads that are still at it after Ctrl-C
 
 
-@dataclass(frozen=True)
-class _Made:
-    """What a version is made of.
+class _Where(TypedDict):
+    """What every stage wants to know."""
 
-    ``built``: partitions that were not in the cache; ``taken_shards``: shards that an earlier version had.
-    """
-
-    folder: str
-    block_files: list[BlockFile]
-    built: int
-    shards: list[ShardInfo]
-    taken_shards: int
+    cache: Cache
+    workers: Workers
+    work_dir: str
 
 
 class _Build:
@@ -139,95 +111,63 @@ class _Build:
         self.layout = layout
         self.work_dir = work_dir
         self.warnings = warnings
-        self.cache = Cache(layout.cache_dir)
-        self.workers = Workers(config.runner.workers, processes=config.preprocess is not None)
-        self.clock = _Clock()
-        self.used: dict[str, None] = {}  # entries of the cache
+        self.maker = Maker(config, layout, work_dir)
         self.reasons: list[str] = []
-        self.num_bytes: defaultdict[str, int] = defaultdict(int)  # that each step went through
 
     def run(self, partitions: Sequence[Partition] | None = None) -> BuildResult:
-        with self.clock.step("plan"):
+        drop_list = read_drop_list(self.config)
+        result = self._publish(partitions, drop_list)
+        if drop_list is None:
+            return result
+        used = self.maker.used
+        again = purge(self.config, self.layout, drop_list, work_dir=self.work_dir, used=used)
+        return replace(result, versions_made_again=again)
+
+    def _publish(self, partitions: Sequence[Partition] | None, drop_list: DropList | None) -> BuildResult:
+        step = self.maker.clock.step
+        with step("plan"):
             partitions = list_partitions(self.config) if partitions is None else partitions
-            profiles = profile_tasks(self.config, partitions, self.cache)
-            self._note("schema", (task for task in profiles if not os.path.exists(task.output)))
-            self.used.update(dict.fromkeys(task.output for task in profiles))
-        with self.clock.step("schema"):
-            schema = read_schema(
-                self.config, partitions, cache=self.cache, workers=self._threads, work_dir=self.work_dir
-            )
+            if drop_list is not None:
+                partitions = mark(self.config, partitions, drop_list, **self._where(self.maker.threads))
+        with step("schema"):
+            self.maker.note("schema", profile_tasks(self.config, partitions, self.maker.cache))
+            schema = read_schema(self.config, partitions, **self._where(self.maker.threads))
             rows = row_spec(self.config, schema)
         latest, inputs = self._latest(), graph_inputs(self.config, rows)
-        transform = kept_transform(self.config, self.layout, latest, inputs=inputs)
-        if transform is None and self.config.preprocess_path is not None:
-            with self.clock.step("analyze"):
-                self.num_bytes["analyze"] = sum(partition.num_bytes for partition in partitions)
-                transform = make_transform(
-                    self.config, rows, partitions, cache=self.cache, workers=self.workers, work_dir=self.work_dir
-                )
-        spec = build_spec(self.config, rows, partitions, transform)
-        draft = draft_manifest(self.config, spec, partitions, code=self._code(), graph_inputs=inputs)
+        spec = build_spec(self.config, rows, partitions, self._transform(rows, partitions, latest, inputs))
+        draft = draft_manifest(
+            self.config,
+            spec,
+            partitions,
+            code=self._code(),
+            graph_inputs=inputs,
+            drop_digest=drop_list.digest if drop_list else None,
+        )
         if latest is not None and latest.key == draft.key:
             return self._result(latest, up_to_date=True, made=None, partitions=len(partitions))
         if latest is not None:
             self.reasons = self._reasons(latest, draft, schema)
-        try:
-            made = self._make(partitions, spec, "version")
-        except CorruptError as error:
-            if not self._remove_damaged():
-                raise
-            log.info("%s", error)
-            made = self._make(partitions, spec, "version-again")
+        made = self.maker.make(partitions, spec)
         manifest = finish_manifest(draft, block_files=made.block_files, shards=made.shards)
-        with self.clock.step("publish"):
+        with step("publish"):
             publish(self.layout, made.folder, manifest, spec)
-        note_rates(self.layout, num_bytes=self.num_bytes, seconds=self.clock.steps)
+        note_rates(self.layout, num_bytes=self.maker.num_bytes, seconds=self.maker.clock.steps)
         return self._result(manifest, up_to_date=False, made=made, partitions=len(partitions))
 
-    def _note(self, step: str, tasks: Iterable[Task]) -> None:
-        """What a step has to do, for its rate."""
-        self.num_bytes[step] += sum(task.num_bytes for task in tasks)
+    def _where(self, workers: Workers) -> _Where:
+        return {"cache": self.maker.cache, "workers": workers, "work_dir": self.work_dir}
 
-    def _make(self, partitions: Sequence[Partition], spec: BuildSpec, name: str) -> _Made:
-        """Block files and shards, in a folder of the name."""
-        with self.clock.step("build"):
-            block_files, built = self._build_blocks(partitions, spec)
-        self._check_rows(block_files)
-        by_span: dict[str, list[PlacedFile]] = {}
-        if spec.shuffle == "rows":
-            with self.clock.step("shuffle"):
-                by_span = self._shuffle_rows(partitions, block_files, spec)
-        else:
-            for partition, file in zip(partitions, block_files, strict=True):
-                by_span.setdefault(partition.span, []).append(PlacedFile(partition.place, file))
-        with self.clock.step("assemble"):
-            folder = os.path.join(self.work_dir, name)
-            shards, taken = make_shards(
-                plan_shards(self.config, spec, by_span),
-                layout=self.layout,
-                compression=spec.compression,
-                staged=folder,
-                workers=self._threads,
-                work_dir=self.work_dir,
-            )
-            self.num_bytes["assemble"] += sum(shard.num_bytes for shard in shards) if not taken else 0
-        return _Made(folder, block_files, built, shards, taken)
-
-    def _remove_damaged(self) -> bool:
-        """Removes the entries of the cache that are damaged, so that they are made again; says whether there were any.
-
-        A build trusts what a block file's index says, and meets damaged blocks only when it joins them.
-        """
-        damaged = {path: damage for path in self.used if (damage := find_damage(path))}
-        for path, damage in damaged.items():
-            log.warning("%s", damage)
-            os.unlink(path)
-        return bool(damaged)
-
-    @property
-    def _threads(self) -> Workers:
-        """For steps in which no TensorFlow is at work."""
-        return Workers(self.workers.number)
+    def _transform(
+        self, rows: RowSpec, partitions: Sequence[Partition], latest: Manifest | None, inputs: str | None
+    ) -> Transform | None:
+        if self.config.preprocess_path is None:
+            return None
+        kept = kept_transform(self.config, self.layout, latest, inputs=inputs)
+        if kept is not None:
+            return kept
+        with self.maker.clock.step("analyze"):
+            self.maker.num_bytes["analyze"] = sum(partition.num_bytes for partition in partitions)
+            return make_transform(self.config, rows, partitions, **self._where(self.maker.workers))
 
     def _latest(self) -> Manifest | None:
         """The manifest of the latest version, if its files are all there."""
@@ -256,60 +196,7 @@ class _Build:
         path = self.config.preprocess_path
         return Preprocessing.load(path).outline() if path is not None else {}
 
-    def _build_blocks(self, partitions: Sequence[Partition], spec: BuildSpec) -> tuple[list[BlockFile], int]:
-        """The block file of each partition, and how many had to be built."""
-        tasks = [Task(p, self.cache.path("blocks", spec.key(p), ".blocks"), p.name, p.num_bytes) for p in partitions]
-        self._note("build", (task for task in tasks if not os.path.exists(task.output)))
-        return self._make_block_files("BuildBlocks", functools.partial(build_partition, spec=spec), tasks, self.workers)
-
-    def _make_block_files(
-        self, label: str, function: Callable[[Any, str], None], tasks: Sequence[Task], workers: Workers
-    ) -> tuple[list[BlockFile], int]:
-        """Runs the stage for what the cache lacks; an entry of the cache that is damaged is reported and made again."""
-        remove_damaged((task.output for task in tasks), read_block_file)
-        self.used.update(dict.fromkeys(task.output for task in tasks))
-        built = len({task.output for task in tasks if not os.path.exists(task.output)})
-        if built < len(tasks):
-            log.info("%s: %d of %d are in the cache", label, len(tasks) - built, len(tasks))
-        run_stage(label, function, tasks, workers=workers, work_dir=self.work_dir)
-        return [read_block_file(task.output) for task in tasks], built
-
-    def _check_rows(self, block_files: Sequence[BlockFile]) -> None:
-        keyless = sum(file.counts.keyless_rows for file in block_files)
-        if keyless:
-            log.warning(
-                "%d rows have no value in split_by (%s): the whole row decided their split",
-                keyless,
-                ", ".join(self.config.split_by or ()),
-            )
-        if not any(file.counts.rows_written for file in block_files) and not self.config.allow_empty:
-            raise BuildError(
-                f"{', '.join(pattern.text for pattern in self.config.source.files)}: the source has no rows, so "
-                "nothing was published; set allow_empty: true if an empty dataset is right"
-            )
-
-    def _shuffle_rows(
-        self, partitions: Sequence[Partition], block_files: Sequence[BlockFile], spec: BuildSpec
-    ) -> dict[str, list[PlacedFile]]:
-        """By span, the block files of the shuffled buckets of each split, in order."""
-        tasks: list[Task] = []
-        by_span: dict[str, list[tuple[Partition, BlockFile]]] = {}
-        for partition, file in zip(partitions, block_files, strict=True):
-            by_span.setdefault(partition.span, []).append((partition, file))
-        for span, found in by_span.items():
-            keys, paths = [spec.key(p) for p, _ in found], tuple(file.path for _, file in found)
-            number = spec.buckets_of(span)
-            for bucket in (Bucket(s, i, paths, span) for s in self.config.split_names for i in range(number)):
-                path = self.cache.path("buckets", bucket.key(spec, keys), ".blocks")
-                tasks.append(Task(bucket, path, f"{bucket.split} {span} {bucket.number}"))
-        function = functools.partial(shuffle_bucket, spec=spec)
-        files, _ = self._make_block_files("ShuffleRows", function, tasks, self._threads)
-        shuffled: dict[str, list[PlacedFile]] = {span: [] for span in by_span}
-        for task, file in zip(tasks, files, strict=True):
-            shuffled[task.argument.span].append(PlacedFile("", file))
-        return shuffled
-
-    def _result(self, manifest: Manifest, *, up_to_date: bool, made: _Made | None, partitions: int) -> BuildResult:
+    def _result(self, manifest: Manifest, *, up_to_date: bool, made: Made | None, partitions: int) -> BuildResult:
         splits = {
             split: SplitResult(
                 rows=sum(s.num_records for s in shards), shards=len(shards), num_bytes=sum(s.num_bytes for s in shards)
@@ -322,14 +209,15 @@ class _Build:
             up_to_date=up_to_date,
             rows_read=manifest.totals.read,
             bad_rows=manifest.totals.bad,
+            dropped_rows=manifest.totals.dropped,
             splits=splits,
             num_bytes=sum(split.num_bytes for split in splits.values()),
-            seconds=self.clock.seconds,
+            seconds=self.maker.clock.seconds,
             built_partitions=made.built if made else 0,
             reused_partitions=partitions - (made.built if made else 0),
             built_shards=len(made.shards) - made.taken_shards if made else 0,
             reused_shards=made.taken_shards if made else len(manifest.shards),
             reasons=tuple(self.reasons),
             warnings=tuple(self.warnings.messages),
-            steps=dict(self.clock.steps),
+            steps=dict(self.maker.clock.steps),
         )

@@ -6,9 +6,10 @@ for each problem.  Relative paths, in the file as in overrides, are relative to 
 
 from __future__ import annotations
 
+import functools
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
@@ -205,6 +206,7 @@ class Config(_Model):
     schema_file: ExistingFile | None = Field(default=None, alias="schema")
     splits: Annotated[dict[str, float], Field(min_length=1), AfterValidator(_splits)] | None = None
     split_by: Names | None = None
+    drop_rows: ExistingFile | None = None
     preprocess: ExistingFile | None = None
     analyze: Literal["train", "all"] | None = None
     analysis: Literal["columnar", "stock"] = "columnar"
@@ -214,6 +216,13 @@ class Config(_Model):
     runner: Runner = Field(default_factory=Runner)
 
     _path: str = PrivateAttr(default="")
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any], *, path: str) -> Config:
+        """The config of plain values, as if the file ``path`` held them.  Raises pydantic's ValidationError."""
+        config = cls.model_validate(plain, context={"folder": os.path.dirname(path)})
+        config._path = path
+        return config
 
     @property
     def path(self) -> str:
@@ -235,13 +244,14 @@ class Config(_Model):
         """The source's files: absolute, in order, each once."""
         return tuple(path for paths in self.files_by_span.values() for path in paths)
 
-    @property
-    def written_paths(self) -> dict[str, str]:
-        """The source's files in order, and how to call each where machines' folders have no place: relative to the
-        folder of the config, unless the user wrote it absolute."""
-        folder = os.path.dirname(self._path)
-        absolute = {path for pattern in self.source.files if os.path.isabs(pattern.text) for path in pattern.paths}
-        return {path: path if path in absolute else os.path.relpath(path, folder) for path in self.files}
+    @functools.cached_property
+    def _absolute(self) -> frozenset[str]:
+        return frozenset(path for p in self.source.files if os.path.isabs(p.text) for path in p.paths)
+
+    def written(self, path: str) -> str:
+        """How to call a file of the source where machines' folders have no place: relative to the folder of the config,
+        unless the user wrote it absolute."""
+        return path if path in self._absolute else os.path.relpath(path, os.path.dirname(self._path))
 
     @property
     def schema_path(self) -> str | None:
@@ -250,6 +260,10 @@ class Config(_Model):
     @property
     def preprocess_path(self) -> str | None:
         return self.resolve(self.preprocess) if self.preprocess else None
+
+    @property
+    def drop_path(self) -> str | None:
+        return self.resolve(self.drop_rows) if self.drop_rows else None
 
     @property
     def output_dir(self) -> str:
@@ -283,11 +297,9 @@ def load(path: str, overrides: Sequence[str] = ()) -> Config:
     Raises ConfigError with everything that is wrong.
     """
     document = read_document(path, overrides)
-    folder = os.path.dirname(os.path.abspath(path))
     problems: list[tuple[Location, str]]
     try:
-        config = Config.model_validate(document.data, context={"folder": folder})
-        config._path = os.path.abspath(path)
+        config = Config.of(document.data, path=os.path.abspath(path))
         problems = list(_contradictions(config))
     except ValidationError as error:
         problems = [describe(found, Config) for found in error.errors(include_url=False)]

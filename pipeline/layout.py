@@ -143,7 +143,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file that was read; ``path`` as the config's ``written_paths`` has it."""
+    """A file that was read; ``path`` as ``Config.written`` calls it."""
 
     path: str
     num_bytes: int
@@ -152,11 +152,12 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Totals:
-    """Rows; ``read`` = ``written`` + ``bad``."""
+    """Rows; ``read`` = ``written`` + ``bad`` + ``dropped``."""
 
     read: int
     bad: int
     written: int
+    dropped: int = 0
 
 
 @dataclass(frozen=True)
@@ -182,6 +183,7 @@ class Manifest:
     code: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     analyzers: Mapping[str, str] = field(default_factory=dict)
     graph_inputs: str | None = None  # see ``refresh.graph_inputs``
+    drop_digest: str | None = None  # of the keys whose rows were left out
 
     @property
     def shards(self) -> tuple[ShardInfo, ...]:

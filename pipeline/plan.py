@@ -7,7 +7,7 @@ import itertools
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 
@@ -56,14 +56,14 @@ def remove_damaged(paths: Iterable[str], read: Callable[[str], object]) -> None:
                 os.unlink(path)
 
 
-def list_partitions(config: Config) -> list[Partition]:
-    """The source cut into partitions; all of it is read once, for the hashes of its content."""
+def list_partitions(config: Config, files_by_span: Mapping[str, Sequence[str]] | None = None) -> list[Partition]:
+    """The source, or some files of it, cut into partitions; all of it is read once, for the hashes of its content."""
     source = open_source(config.source.format, config.source.options)
-    names, begun = config.written_paths, Counter[str]()
+    begun = Counter[str]()
     placed = []
-    for span, paths in config.files_by_span.items():
+    for span, paths in (config.files_by_span if files_by_span is None else files_by_span).items():
         for partition in source.partitions(paths, target_bytes=PARTITION_BYTES):
-            name = names[partition.slices[0].path]
+            name = config.written(partition.slices[0].path)
             placed.append(replace(partition, span=span, place=f"{name}#{begun[name]}"))
             begun[name] += 1
     return placed
@@ -108,9 +108,9 @@ def read_schema(
     return merged_schema(config, partitions, [read_checked(task.output) for task in tasks])
 
 
-def merged_schema(config: Config, partitions: Sequence[Partition], profiles: Iterable[str]) -> Schema:
+def merged_schema(config: Config, partitions: Sequence[Partition], profiles: Iterable[bytes]) -> Schema:
     """What the profiles of all partitions (as JSON) say together."""
-    merged = merge([Profile.from_json(profile) for profile in profiles])
+    merged = merge([Profile.from_json(profile.decode()) for profile in profiles])
     schema = to_schema(merged)
     if not schema.features and (merged.rows or not config.allow_empty):
         raise _no_columns(config, partitions)

@@ -25,18 +25,19 @@ SOFTWARE = ("recordmill", "apache-beam", "pyarrow", "numpy", "isal", "deflate")
 TRANSFORM_SOFTWARE = ("tensorflow", "tensorflow-transform", "tfx-bsl")
 
 
-def publish(layout: Layout, folder: str, manifest: Manifest, spec: BuildSpec) -> None:
-    """Completes the staged folder, gives it the version's name, and points to it.
+def publish(layout: Layout, folder: str, manifest: Manifest, spec: BuildSpec, *, point: bool = True) -> None:
+    """Completes the staged folder, gives it the version's name, and points readers to it, unless told otherwise.
 
-    Raises BuildError when rows were lost or doubled: rows read must equal rows written and bad, and the shards must
-    hold what was written.
+    Raises BuildError when rows were lost or doubled: rows read must equal rows written, bad and dropped, and the shards
+    must hold what was written.
     """
     in_shards = sum(shard.num_records for shards in manifest.splits.values() for shard in shards)
     totals = manifest.totals
-    if totals.read != totals.written + totals.bad or in_shards != totals.written:
+    if totals.read != totals.written + totals.bad + totals.dropped or in_shards != totals.written:
         raise BuildError(
-            f"{totals.read} rows were read, {totals.written} written and {totals.bad} bad, and the shards hold "
-            f"{in_shards}: these do not add up, so nothing was published. Please report this: it is a fault of ours"
+            f"{totals.read} rows were read, {totals.written} written, {totals.bad} bad and {totals.dropped} dropped, "
+            f"and the shards hold {in_shards}: these do not add up, so nothing was published. Please report "
+            "this: it is a fault of ours"
         )
     write_committed(os.path.join(folder, SCHEMA), spec.rows.schema_text)
     if spec.transform is not None:
@@ -46,7 +47,8 @@ def publish(layout: Layout, folder: str, manifest: Manifest, spec: BuildSpec) ->
     manifest.save(os.path.join(folder, MANIFEST))
     os.replace(folder, layout.version_dir(manifest.version))
     sync_folder(layout.versions_dir)
-    layout.point_to(manifest.version)
+    if point:
+        layout.point_to(manifest.version)
 
 
 def _digests(folder: str, manifest: Manifest) -> dict[str, str]:
@@ -77,6 +79,7 @@ def draft_manifest(
     *,
     code: Mapping[str, Mapping[str, Any]],
     graph_inputs: str | None,
+    drop_digest: str | None = None,
 ) -> Manifest:
     """What the next version is made from: a manifest without a version, shards and totals."""
     names = SOFTWARE + (TRANSFORM_SOFTWARE if spec.transform else ())
@@ -87,13 +90,14 @@ def draft_manifest(
         key=build_key(config, spec, partitions),
         config=config.canonical(),
         splits={},
-        sources=_sources(config.written_paths, partitions),
+        sources=source_files(config, config.files, partitions),
         schema_digest=spec.rows.schema.digest,
         transform_digest=spec.transform.digest if spec.transform else None,
         software={name: version_of(name) for name in names},
         totals=Totals(0, 0, 0),
         code=code,
         graph_inputs=graph_inputs,
+        drop_digest=drop_digest,
     )
 
 
@@ -111,18 +115,20 @@ def finish_manifest(draft: Manifest, *, block_files: Sequence[BlockFile], shards
             read=sum(file.counts.rows_read for file in block_files),
             bad=sum(file.counts.bad_rows for file in block_files),
             written=sum(file.counts.rows_written for file in block_files),
+            dropped=sum(file.counts.dropped_rows for file in block_files),
         ),
     )
 
 
-def _sources(written_paths: Mapping[str, str], partitions: Sequence[Partition]) -> tuple[SourceFile, ...]:
-    slices: dict[str, list[FileSlice]] = {path: [] for path in written_paths}
+def source_files(config: Config, paths: Sequence[str], partitions: Sequence[Partition]) -> tuple[SourceFile, ...]:
+    """What the partitions tell of the files ``paths``, which they were made of; a file without rows is in none."""
+    slices: dict[str, list[FileSlice]] = {path: [] for path in paths}
     for partition in partitions:
         for file_slice in partition.slices:
             slices[file_slice.path].append(file_slice)
     return tuple(
         SourceFile(
-            path=written_paths[path],
+            path=config.written(path),
             num_bytes=sum(s.num_bytes for s in found),
             fingerprint=digest([s.fingerprint for s in found]),
         )

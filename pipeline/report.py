@@ -61,9 +61,13 @@ def show_build(result: BuildResult) -> None:
         share = f"{split.rows / written:.1%}" if written else ""
         table.add_row(escape(name), f"{split.rows:,}", share, f"{split.shards:,}", size(split.num_bytes), per_row)
     console.print(table)
+    dropped = f"{result.dropped_rows:,} dropped, " if result.dropped_rows else ""
     console.print(
-        f"{result.rows_read:,} rows read, {result.bad_rows:,} bad, {written:,} written, {size(result.num_bytes)}"
+        f"{result.rows_read:,} rows read, {result.bad_rows:,} bad, {dropped}{written:,} written, "
+        f"{size(result.num_bytes)}"
     )
+    for version in result.versions_made_again:
+        console.print(f"made again without the dropped rows: {version}")
     if not result.up_to_date:
         for reason in result.reasons:
             console.print(f"because {escape(reason)}")

@@ -65,7 +65,7 @@ def fails(folder: Path, text: str, *overrides: str) -> str:
 def test_the_contract(folder: Path) -> None:
     config = load_text(folder, CONTRACT)
     assert config.files == tuple(str(folder / "data" / f"flights-0{n}.csv.gz") for n in (1, 2))
-    assert list(config.written_paths.values()) == ["data/flights-01.csv.gz", "data/flights-02.csv.gz"]
+    assert [config.written(path) for path in config.files] == ["data/flights-01.csv.gz", "data/flights-02.csv.gz"]
     assert config.split_names == ("train", "eval", "test")
     assert config.analyzed_split == "train"
     assert config.output.shard_bytes == 128 << 20
@@ -105,7 +105,7 @@ def test_a_config_travels(folder: Path) -> None:
 def test_files_in_many_ways(folder: Path) -> None:
     names = ["data/old/*", "data/**/*.gz", "data/[odd].csv.gz", str(folder / "data" / "flights-01.csv.gz")]
     config = load_text(folder, SMALL, f"source.files=[{','.join(repr(name) for name in names)}]")
-    assert list(config.written_paths.values()) == [
+    assert [config.written(path) for path in config.files] == [
         "data/old/flights-00.csv.gz",
         "data/[odd].csv.gz",
         str(folder / "data" / "flights-01.csv.gz"),

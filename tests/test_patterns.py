@@ -94,7 +94,8 @@ def test_the_config_chooses_spans(tmp_path):
     touch(tmp_path, *(f"day={day}/a.csv" for day in ("2026-01-01", "2026-01-02", "2026-01-03")), "other.csv")
     chosen = config(tmp_path, "files: 'day={DATE}/*', from: 2026-01-02, to: 2026-01-03, window: 1")
     assert list(chosen.files_by_span) == ["2026-01-03"]
-    assert chosen.written_paths == {str(tmp_path / "day=2026-01-03/a.csv"): "day=2026-01-03/a.csv"}
+    assert chosen.files == (str(tmp_path / "day=2026-01-03/a.csv"),)
+    assert chosen.written(chosen.files[0]) == "day=2026-01-03/a.csv"
     assert list(config(tmp_path, "files: other.csv").files_by_span) == [""]
 
 

@@ -27,13 +27,14 @@ _TRAILER = struct.Struct("<QI8s")
 
 @dataclass(frozen=True)
 class Counts:
-    """What happened to the rows of a partition; ``rows_read`` = ``rows_written`` + ``bad_rows``."""
+    """What happened to the rows of a partition; ``rows_read`` = ``rows_written`` + ``bad_rows`` + ``dropped_rows``."""
 
     rows_read: int = 0
     rows_written: int = 0
     bad_rows: int = 0
     keyless_rows: int = 0  # no value in any column of split_by
     raw_bytes: int = 0  # of the source
+    dropped_rows: int = 0  # that ``drop_rows`` names
 
 
 @dataclass(frozen=True)

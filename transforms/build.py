@@ -109,6 +109,7 @@ def build_partition(partition: Partition, path: str, *, spec: BuildSpec) -> None
                 rows_written=cutter.num_records,
                 bad_rows=len(rows.bad_rows),
                 keyless_rows=rows.keyless_rows,
+                dropped_rows=rows.dropped_rows,
                 raw_bytes=partition.num_bytes,
             )
         )

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterator
 
 from transforms.errors import CorruptError, OutputError
-from transforms.fingerprint import digest, read_chunks
+from transforms.fingerprint import hash_bytes, read_chunks
 
 TEMPORARY = ".tmp-"
 
@@ -63,19 +63,22 @@ def write_committed(path: str, content: bytes | str) -> None:
         output.write(content.encode() if isinstance(content, str) else content)
 
 
-def write_checked(path: str, content: str) -> None:
-    """``write_committed`` for an entry of a cache: its first line is the digest of the rest."""
-    write_committed(path, f"{digest(content)}\n{content}")
+def write_checked(path: str, content: bytes | str) -> None:
+    """``write_committed`` for an entry of a cache: its first line is the hash of the rest (XXH3-128)."""
+    data = content.encode() if isinstance(content, str) else content
+    with committed(path) as output:
+        output.write(hash_bytes([data]).encode() + b"\n")
+        output.write(data)
 
 
-def read_checked(path: str) -> str:
+def read_checked(path: str) -> bytes:
     """What ``write_checked`` wrote.  Raises CorruptError, which names the path, when the file is cut or changed."""
     try:
-        with open(path, encoding="utf-8", newline="") as stream:
-            found, _, content = stream.read().partition("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CorruptError(f"{path}: cannot be read ({error}); it is made again") from error
-    if digest(content) != found:
+        with open(path, "rb") as stream:
+            found, content = stream.readline(), stream.read()
+    except OSError as error:
+        raise CorruptError(f"{path}: cannot be read ({error.strerror}); it is made again") from error
+    if found != hash_bytes([content]).encode() + b"\n":
         raise CorruptError(f"{path}: its content does not fit its checksum; it is made again")
     return content
 
@@ -92,6 +95,15 @@ def link_or_copy(source: str, path: str) -> None:
                     output.write(chunk)
         else:
             sync_folder(os.path.dirname(path))
+
+
+def remove_folder(path: str) -> None:
+    """Removes a folder of which readers see all or nothing: it loses its name first."""
+    gone = f"{path}{TEMPORARY}{os.getpid()}-{uuid.uuid4().hex[:12]}"
+    with _named(path):
+        os.rename(path, gone)
+        sync_folder(os.path.dirname(path))
+        shutil.rmtree(gone)
 
 
 def remove_leftovers(folder: str) -> None:

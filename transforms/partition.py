@@ -32,15 +32,26 @@ class FileSlice:
 
 
 @dataclass(frozen=True)
+class DropKeys:
+    """Keys whose rows are left out of a partition; ``path``: where they are written (see ``drop.write_keys``)."""
+
+    digest: str
+    columns: tuple[str, ...]
+    path: str = field(compare=False)
+
+
+@dataclass(frozen=True)
 class Partition:
     """The unit of work and of the cache: neighbouring slices, read by one task.
 
     ``place``: where in the source it begins, in words that no machine's folders and no row's content change.
+    ``drop``: the keys to leave out, those that it has and no others.
     """
 
     slices: tuple[FileSlice, ...]
     span: str = ""
     place: str = ""
+    drop: DropKeys | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -48,8 +59,9 @@ class Partition:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the content alone: a file that was renamed or touched keeps it."""
-        return digest([s.fingerprint for s in self.slices])
+        """Hash of the content that is read: a file that was renamed or touched keeps it."""
+        content = [s.fingerprint for s in self.slices]
+        return digest([content, self.drop.digest] if self.drop else content)
 
     @property
     def name(self) -> str:

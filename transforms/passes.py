@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from transforms.drop import index_keys, read_kept
 from transforms.errors import BadRowsError
 from transforms.files import write_checked
 from transforms.infer import profile
@@ -28,10 +29,18 @@ def profile_partition(
     """
     rejected: list[BadRow] = []
     source = open_source(source_format, source_options)
-    found = profile(source.read(partition, on_bad_row=rejected.append))
+    found = profile(read_kept(source, partition, on_bad_row=rejected.append))
     if any(row.column is not None for row in rejected):
         raise BadRowsError(sorted(rejected, key=lambda row: (row.path, row.row)))
     write_checked(path, found.to_json())
+
+
+def index_partition(
+    partition: Partition, path: str, *, source_format: str, source_options: Mapping[str, Any], columns: Sequence[str]
+) -> None:
+    """Commits the index of the partition's keys (``drop.index_keys``); rows that the source rejects have none."""
+    source = open_source(source_format, source_options)
+    index_keys(source, partition, path, columns=columns, on_bad_row=lambda row: None)
 
 
 def accumulate_partition(

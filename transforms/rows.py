@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from transforms.drop import read_kept
 from transforms.errors import SchemaError
 from transforms.partition import BadRow, Partition, RawBatch
 from transforms.prepare import Preparer
@@ -77,13 +78,19 @@ class PartitionRows:
     spec: RowSpec
     bad_rows: list[BadRow] = field(default_factory=list)
     rows_read: int = 0
+    dropped_rows: int = 0
     keyless_rows: int = 0
 
     def __iter__(self) -> Iterator[FeatureRows]:
         source = open_source(self.spec.source_format, self.spec.source_options)
         preparer = Preparer(self.spec.schema)
-        for raw in source.read(
-            self.partition, columns=self.spec.columns, declared=self.spec.kinds, on_bad_row=self._reject
+        for raw in read_kept(
+            source,
+            self.partition,
+            columns=self.spec.columns,
+            declared=self.spec.kinds,
+            on_bad_row=self._reject,
+            on_dropped=self._drop,
         ):
             self.rows_read += raw.data.num_rows
             split = self._assign(raw)
@@ -103,6 +110,10 @@ class PartitionRows:
         """A row that the source itself could not make sense of: read, but in no batch."""
         self.rows_read += 1
         self.bad_rows.append(row)
+
+    def _drop(self, count: int) -> None:
+        self.rows_read += count
+        self.dropped_rows += count
 
     def _assign(self, raw: RawBatch) -> np.ndarray:
         try:

@@ -1,0 +1,147 @@
+"""``drop_rows``: the keys of a wipe-out request, and the partitions that hold them."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv
+
+from pipeline.config import Config
+from pipeline.plan import Cache, remove_damaged
+from pipeline.stages import Task, Workers, run_stage
+from transforms.drop import key_hashes, read_index, write_keys
+from transforms.errors import ConfigError, shorten
+from transforms.fingerprint import digest
+from transforms.partition import Partition
+from transforms.passes import index_partition
+
+INDEX_FORMAT = 1  # raised when the same rows give another index
+
+log = logging.getLogger("recordmill")
+
+
+@dataclass(frozen=True)
+class DropList:
+    """``keys``: distinct rows of text columns; ``digest``: of all of them, in any order."""
+
+    path: str
+    keys: pa.RecordBatch
+    digest: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self.keys.schema.names)
+
+
+def read_drop_list(config: Config) -> DropList | None:
+    """The file that ``drop_rows`` names.  Raises ConfigError, which names file and row, when it makes no sense."""
+    path = config.drop_path
+    if path is None:
+        return None
+    try:
+        header = csv.open_csv(path, convert_options=csv.ConvertOptions(check_utf8=True)).schema.names
+        table = csv.read_csv(
+            path,
+            convert_options=csv.ConvertOptions(
+                column_types={name: pa.string() for name in header}, strings_can_be_null=True, null_values=[""]
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        raise ConfigError(
+            f"drop_rows: {path}: cannot be read as CSV ({error}); its first line names the key columns, and each of "
+            "the others is a key"
+        ) from error
+    _check(path, table)
+    keys = table.group_by(header, use_threads=False).aggregate([]).select(header).combine_chunks()
+    batch = pa.RecordBatch.from_arrays([_array(keys.column(name)) for name in header], names=header)
+    texts = sorted(map(list, zip(*(column.to_pylist() for column in batch.columns), strict=True)))
+    return DropList(path, batch, digest([list(header), texts]))
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks else pa.array([], pa.string())
+
+
+def _check(path: str, table: pa.Table) -> None:
+    names = table.schema.names
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if twice is not None:
+        raise ConfigError(f"drop_rows: {path}: the header names {twice!r} twice; leave one of them out")
+    for name, column in zip(names, table.columns, strict=True):
+        if column.null_count:
+            row = int(np.flatnonzero(column.is_null().to_numpy())[0])
+            raise ConfigError(
+                f"drop_rows: {path}, row {row + 1}: the column {name!r} is empty, which would drop all rows without a "
+                "value; give the key, or leave the row out"
+            )
+
+
+def index_tasks(config: Config, partitions: Sequence[Partition], columns: Sequence[str], cache: Cache) -> list[Task]:
+    """What makes the index of each partition's keys."""
+    form = [INDEX_FORMAT, config.source.format, config.source.options, list(columns), version("pyarrow")]
+    return [
+        Task(p, cache.path("keys", digest([p.fingerprint, *form]), ".arrow"), p.name, p.num_bytes) for p in partitions
+    ]
+
+
+def mark(
+    config: Config,
+    partitions: Sequence[Partition],
+    drop_list: DropList,
+    *,
+    cache: Cache,
+    workers: Workers,
+    work_dir: str,
+) -> list[Partition]:
+    """The partitions, those that hold rows to drop with the keys of these rows.
+
+    Raises ConfigError when no partition has a key column; warns of keys that no row has.
+    """
+    tasks = index_tasks(config, partitions, drop_list.columns, cache)
+    remove_damaged((task.output for task in tasks), read_index)
+    function = functools.partial(
+        index_partition,
+        source_format=config.source.format,
+        source_options=config.source.options,
+        columns=drop_list.columns,
+    )
+    run_stage("IndexKeys", function, tasks, workers=workers, work_dir=work_dir)
+    return mark_by(partitions, drop_list, [task.output for task in tasks], cache=cache)
+
+
+def mark_by(
+    partitions: Sequence[Partition], drop_list: DropList, indexes: Sequence[str], *, cache: Cache
+) -> list[Partition]:
+    """``mark`` with indexes that are there."""
+    hashes = key_hashes(drop_list.keys)
+    found, missing = np.zeros(len(hashes), bool), frozenset(drop_list.columns)
+    marked = []
+    for partition, path in zip(partitions, indexes, strict=True):
+        index, absent = read_index(path)
+        missing &= absent
+        hits = np.isin(hashes, index)
+        found |= hits
+        if hits.any():
+            keys = drop_list.keys.filter(pa.array(hits))
+            partition = replace(partition, drop=write_keys(keys, lambda name: cache.path("drop", name, ".arrow")))
+        marked.append(partition)
+    if missing and partitions:
+        raise ConfigError(
+            f"drop_rows: {drop_list.path}: names the column {sorted(missing)[0]!r}, which no row of the source has; "
+            "its first line must name key columns"
+        )
+    if not found.all():
+        lost = drop_list.keys.filter(pa.array(~found))
+        log.warning(
+            "drop_rows: %d of %d keys are in no row, for example %s",
+            lost.num_rows,
+            len(found),
+            shorten(",".join(map(str, lost.slice(0, 1).to_pylist()[0].values()))),
+        )
+    return marked
