@@ -11,6 +11,7 @@ import csv
 import ctypes
 import functools
 import io
+import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,11 +22,11 @@ import xxhash
 from pyarrow import csv as arrow_csv
 
 from transforms.errors import SourceError, shorten
-from transforms.fingerprint import CHUNK_BYTES
+from transforms.fingerprint import CHUNK_BYTES, hash_bytes, read_chunks
 from transforms.native import Int64, Pointer, kernel
 from transforms.partition import BadRow, FileSlice, Partition, RawBatch
 from transforms.sources.compressed import TextStream, compression_of
-from transforms.sources.slices import changed, fill, group, open_file, warn_empty, whole_file
+from transforms.sources.slices import changed, cut_files, file_size, fill, open_file, warn_empty, whole_file
 
 log = logging.getLogger("recordmill")
 
@@ -70,8 +71,7 @@ class CsvSource:
         self._warned = False
 
     def partitions(self, paths: Sequence[str], *, target_bytes: int) -> list[Partition]:
-        slices = (piece for path in paths for piece in self._slices(path, target_bytes))
-        return group(slices, target_bytes=target_bytes)
+        return cut_files(paths, self._slices, target_bytes=target_bytes)
 
     def read(
         self,
@@ -97,6 +97,11 @@ class CsvSource:
 
     def _cut(self, path: str, file: io.FileIO, header: Header, target_bytes: int) -> Iterator[FileSlice]:
         start = position = file.seek(len(header.content))
+        size = file_size(path) - start
+        if size <= target_bytes:  # no place to cut it is needed
+            content = hash_bytes(itertools.chain([header.content], read_chunks(file)))
+            yield FileSlice(path, start, file.tell(), file.tell() - start, 0, content)
+            return
         hashed, first_row, rows, state = xxhash.xxh3_128(header.content), 0, 0, 0
         while chunk := file.read(CHUNK_BYTES):
             rest = memoryview(chunk)

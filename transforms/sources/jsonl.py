@@ -24,7 +24,7 @@ from transforms.partition import BadRow, FileSlice, Partition, RawBatch
 from transforms.sources import jsonlines
 from transforms.sources.compressed import TextStream, compression_of
 from transforms.sources.nested import is_list, leaves
-from transforms.sources.slices import group, open_file, warn_empty, whole_file
+from transforms.sources.slices import cut_files, open_file, warn_empty, whole_file
 
 MAX_ROWS = 16_384  # of a batch
 
@@ -36,8 +36,7 @@ class JsonlSource:
     """See ``sources.Source``.  Slices of plain files count bytes; a packed file is one slice."""
 
     def partitions(self, paths: Sequence[str], *, target_bytes: int) -> list[Partition]:
-        slices = (piece for path in paths for piece in _slices(path, target_bytes))
-        return group(slices, target_bytes=target_bytes)
+        return cut_files(paths, _slices, target_bytes=target_bytes)
 
     def read(
         self,

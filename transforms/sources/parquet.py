@@ -13,7 +13,7 @@ from pyarrow import parquet
 from transforms.errors import SourceError, shorten
 from transforms.fingerprint import hash_bytes, read_chunks
 from transforms.partition import BadRow, FileSlice, Partition, RawBatch
-from transforms.sources.slices import changed, file_size, group, open_file, warn_empty
+from transforms.sources.slices import changed, cut_files, file_size, open_file, warn_empty
 
 MAX_ROWS, BATCH_BYTES = 16_384, 8 << 20  # of a batch
 READ_ROWS, READ_BYTES = 65_536, 32 << 20  # decoded at once: many more a second than in small batches
@@ -27,8 +27,7 @@ class ParquetSource:
     """
 
     def partitions(self, paths: Sequence[str], *, target_bytes: int) -> list[Partition]:
-        slices = (piece for path in paths for piece in _slices(path, target_bytes))
-        return group(slices, target_bytes=target_bytes)
+        return cut_files(paths, _slices, target_bytes=target_bytes)
 
     def read(
         self,

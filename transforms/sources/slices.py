@@ -6,7 +6,8 @@ import contextlib
 import io
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import xxhash
@@ -15,7 +16,26 @@ from transforms.errors import SourceError
 from transforms.fingerprint import hash_bytes, read_chunks
 from transforms.partition import FileSlice, Partition
 
+FILES_AT_ONCE = 1000  # whose slices are waited for together
+
 log = logging.getLogger("recordmill")
+
+
+def cut_files(
+    paths: Sequence[str], cut: Callable[[str, int], Iterable[FileSlice]], *, target_bytes: int
+) -> list[Partition]:
+    """The partitions of the files; ``cut(path, target_bytes)`` makes slices of one file, of several files at a time."""
+
+    def cut_file(path: str) -> list[FileSlice]:
+        return list(cut(path, target_bytes))
+
+    def cut_all() -> Iterator[FileSlice]:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for start in range(0, len(paths), FILES_AT_ONCE):
+                for slices in pool.map(cut_file, paths[start : start + FILES_AT_ONCE]):
+                    yield from slices
+
+    return group(cut_all(), target_bytes=target_bytes)
 
 
 def group(slices: Iterable[FileSlice], *, target_bytes: int) -> list[Partition]:
