@@ -115,7 +115,8 @@ class _Build:
         self.reasons: list[str] = []
 
     def run(self, partitions: Sequence[Partition] | None = None) -> BuildResult:
-        drop_list = read_drop_list(self.config)
+        path = self.config.drop_path
+        drop_list = read_drop_list(path) if path is not None else None
         result = self._publish(partitions, drop_list)
         if drop_list is None:
             return result

@@ -206,17 +206,38 @@ def inspect(
 
 
 @app.command()
-def verify(directory: Dir, version: Version = None, as_json: AsJson = False) -> None:
+def verify(
+    directory: Dir,
+    version: Version = None,
+    absent: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Instead, show that no record of any version has a key of this CSV."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Check every byte of a version against its manifest: files, checksums, blocks, records, counts.
 
-    Names the shard, the block and the record of each fault; the exit status is 1 when there is one.
+    Names the shard, the block and the record of each fault; the exit status is 1 when there is one, and with --absent
+    when a key was found or a version could not be searched.
 
     \b
     recordmill verify out/flights
     recordmill verify out/flights --json
+    recordmill verify out/flights --absent drop.csv
     """
     with _errors_as_messages():
         from pipeline import report
+
+        if absent is not None:
+            from pipeline.absent import search
+            from pipeline.drop import read_drop_list
+            from pipeline.layout import Layout
+
+            layout = Layout(str(directory))
+            layout.find(version)
+            result = search(layout, read_drop_list(str(absent)), versions=[version] if version else None)
+            report.show_absence(result, as_json=as_json)
+            raise typer.Exit(1 if result.found or result.not_searched else 0)
         from pipeline.verify import verify as check
 
         found = check(str(directory), version=version)

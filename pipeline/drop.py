@@ -39,11 +39,9 @@ class DropList:
         return tuple(self.keys.schema.names)
 
 
-def read_drop_list(config: Config) -> DropList | None:
-    """The file that ``drop_rows`` names.  Raises ConfigError, which names file and row, when it makes no sense."""
-    path = config.drop_path
-    if path is None:
-        return None
+def read_drop_list(path: str) -> DropList:
+    """A CSV whose header names key columns, with a key a line.  Raises ConfigError, which names file and row, when it
+    makes no sense."""
     try:
         header = csv.open_csv(path, convert_options=csv.ConvertOptions(check_utf8=True)).schema.names
         table = csv.read_csv(

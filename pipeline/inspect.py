@@ -69,7 +69,7 @@ def inspect(dir: str, *, version: str | None = None, split: str | None = None, r
     if split is not None and split not in manifest.splits:
         raise ConfigError(f"--split {split}: version {chosen} has the splits {', '.join(manifest.splits)}")
     splits = (split,) if split is not None else tuple(manifest.splits)
-    schema = _read_schema(folder)
+    schema = read_schema(folder)
     sequence = next((feature for feature in schema.feature if feature.name == SEQUENCE), None)
     features = tuple(
         [_feature(feature) for feature in schema.feature if feature is not sequence]
@@ -107,7 +107,7 @@ def _summaries(layout: Layout) -> Iterator[VersionSummary]:
         )
 
 
-def _read_schema(folder: str) -> schema_pb2.Schema:
+def read_schema(folder: str) -> schema_pb2.Schema:
     """That of the records: of the transformed features when there was preprocessing."""
     transformed = os.path.join(folder, TRANSFORMED_SCHEMA)
     path = transformed if os.path.exists(transformed) else os.path.join(folder, SCHEMA)
@@ -135,8 +135,8 @@ def _feature(feature: schema_pb2.Feature) -> FeatureSummary:
 
 
 def _decode_rows(folder: str, manifest: Manifest, *, split: str, rows: int, sequence: bool) -> list[dict[str, Any]]:
-    payloads = (p for shard in manifest.splits[split] for p in _payloads(folder, shard, manifest.compression))
-    serialized = pa.array(islice(payloads, rows), pa.binary())
+    found = (p for shard in manifest.splits[split] for p in payloads(folder, shard, manifest.compression))
+    serialized = pa.array(islice(found, rows), pa.binary())
     return decode(serialized, sequence=sequence).to_pylist()  # type: ignore[no-any-return]
 
 
@@ -147,7 +147,7 @@ def _arranged(row: dict[str, Any], features: tuple[FeatureSummary, ...]) -> dict
     return {name: v[0] if is_scalar.get(name) and len(v) == 1 else v for name, v in present.items()}
 
 
-def _payloads(folder: str, shard: ShardInfo, compression: Compression) -> Iterator[bytes]:
+def payloads(folder: str, shard: ShardInfo, compression: Compression) -> Iterator[bytes]:
     """The Examples of a shard, a block at a time."""
     path = os.path.join(folder, shard.split, shard.name)
     try:

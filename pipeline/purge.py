@@ -16,6 +16,7 @@ from collections.abc import Collection
 
 from pydantic import ValidationError
 
+from pipeline.absent import search
 from pipeline.config import Config
 from pipeline.drop import DropList, mark
 from pipeline.layout import SCHEMA, Layout, Manifest
@@ -37,8 +38,9 @@ def purge(
     """Makes all other versions than the latest without the rows; returns the names of those that are made again.
 
     A version that was made with the same keys in mind is left alone.  When there was one that was not, the cache keeps
-    what is ``used`` and what the versions made again use, and nothing else.  Raises BuildError at the end, which names
-    the versions that cannot be made again: those hold the rows still.
+    what is ``used`` and what the versions made again use, and nothing else, and all records whose features tell the
+    key are searched.  Raises BuildError when one is found, and at the end for the versions that cannot be made again:
+    those hold the rows still.
     """
     latest, made_again, left = layout.latest(), [], dict[str, str]()
     stale = [version for version in layout.published() if _is_stale(layout, version, drop_list)]
@@ -58,6 +60,13 @@ def purge(
             made_again.append(name)
     if stale:
         _clean(layout, used)
+    searched = [version for version in layout.published() if version not in left] if stale else []
+    found = search(layout, drop_list, versions=searched).found
+    if found:
+        raise BuildError(
+            f"drop_rows: {len(found)} records with the keys are still there, the first of them record "
+            f"{found[0].record} of {found[0].shard} in version {found[0].version}. Please report this: it is a fault of ours"
+        )
     if left:
         raise BuildError(
             "drop_rows: these versions hold the rows still, and cannot be made again without them: "

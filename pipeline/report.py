@@ -15,6 +15,7 @@ from rich.table import Table
 from transforms.files import write_committed
 
 if TYPE_CHECKING:
+    from pipeline.absent import Absence
     from pipeline.build import BuildResult
     from pipeline.forecast import Forecast
     from pipeline.init import Initialized
@@ -196,6 +197,19 @@ def show_verification(found: Verification, *, as_json: bool) -> None:
         else "[green]all whole[/]"
     )
     console.print(f"version {escape(found.version)}: {count}: {faults}")
+
+
+def show_absence(found: Absence, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(dataclasses.asdict(found), indent=1, ensure_ascii=False))
+        return
+    console = _console()
+    for record in found.found:
+        console.print(f"[red]found:[/] version {record.version}, {escape(record.shard)}, record {record.record}")
+    for version, reason in found.not_searched.items():
+        console.print(f"[red]not searched:[/] version {version}: {escape(reason)}")
+    result = f"[red]{len(found.found):,} found[/]" if found.found else "[green]none found[/]"
+    console.print(f"{found.keys:,} keys, {found.searched:,} records searched: {result}")
 
 
 def _console() -> Console:

@@ -13,9 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from pipeline import plan
 from pipeline.build import BuildResult, build
+from pipeline.cli import app
 from pipeline.config import load
 from pipeline.inspect import inspect
 from pipeline.layout import Layout
@@ -208,3 +210,28 @@ def test_a_folder_that_only_holds_what_it_should(folder: Path) -> None:
     run(folder)
     run(folder, 3007)
     assert not [name for _, d, f in os.walk(folder / "out") for name in [*d, *f] if ".tmp-" in name]
+
+
+def test_the_proof(folder: Path) -> None:
+    first = run(folder)
+    (folder / "drop.csv").write_text("id\n3007\n5\n77000000\n")
+    command = ["verify", str(folder / "out"), "--absent", str(folder / "drop.csv")]
+    shown = CliRunner().invoke(app, command)
+    assert shown.exit_code == 1
+    assert "3 keys, 1,800 records searched: 2 found" in shown.stdout
+    result = run(folder, 3007, 5, 77_000_000)
+    shown = CliRunner().invoke(app, [*command, "--json"])
+    assert shown.exit_code == 0
+    found = json.loads(shown.stdout)
+    assert (found["searched"], found["found"], found["not_searched"]) == (2 * 1798, [], {})
+    names = {record["id"]: i for i, record in enumerate(inspect(str(folder / "out"), rows=10**6).rows["all"])}
+    assert len(names) == 1798 and first.version != result.version
+
+
+def test_a_version_without_the_key_cannot_be_searched(folder: Path) -> None:
+    (folder / "schema.pbtxt").write_text('feature { name: "user" type: BYTES shape {} presence { min_fraction: 1 } }')
+    run(folder, 3007, schema="schema.pbtxt")
+    shown = CliRunner().invoke(app, ["verify", str(folder / "out"), "--absent", str(folder / "drop.csv")])
+    assert shown.exit_code == 1
+    assert "not searched" in shown.stdout and "'id' is not a feature of it" in shown.stdout
+    assert shown.stdout.endswith("1 keys, 0 records searched: none found\n")

@@ -72,30 +72,36 @@ def read_kept(
     if drop is None:
         yield from source.read(partition, columns=columns, declared=declared, on_bad_row=on_bad_row)
         return
-    keys = _load(drop.path)
+    matcher = _load(drop.path)
     if columns is not None:
         columns |= {name for column in drop.columns for name in (column, column.split(".")[0])}
     for raw in source.read(partition, columns=columns, declared=declared, on_bad_row=on_bad_row):
-        dropped = _matches(_keys_of(raw, drop.columns), *keys)
+        dropped = matcher.matches(_keys_of(raw, drop.columns))
         if dropped.any():
             on_dropped(int(dropped.sum()))
             raw = RawBatch(raw.data.filter(pa.array(~dropped)), raw.path, raw.rows[~dropped], typed=raw.typed)
         yield raw
 
 
+class KeyMatcher:
+    """Tells which rows' keys are among given ones: looked up by hash, and those few that are found compared as text."""
+
+    def __init__(self, keys: pa.RecordBatch) -> None:
+        self._hashes = np.unique(key_hashes(keys))
+        self._texts = frozenset(_texts(keys))
+
+    def matches(self, keys: pa.RecordBatch) -> np.ndarray:
+        """A bool for each row."""
+        found = np.isin(key_hashes(keys), self._hashes)
+        candidates = np.flatnonzero(found)
+        if len(candidates):
+            found[candidates] = [text in self._texts for text in _texts(keys.take(pa.array(candidates)))]
+        return found
+
+
 @functools.lru_cache(maxsize=16)
-def _load(path: str) -> tuple[np.ndarray, frozenset[tuple[bytes, ...]]]:
-    keys = _from_bytes(read_checked(path))
-    return np.sort(key_hashes(keys)), frozenset(_texts(keys))
-
-
-def _matches(keys: pa.RecordBatch, hashes: np.ndarray, texts: frozenset[tuple[bytes, ...]]) -> np.ndarray:
-    """Which rows' keys are among those (bool): looked up by hash, and those few that are found compared as text."""
-    found = np.isin(key_hashes(keys), hashes)
-    candidates = np.flatnonzero(found)
-    if len(candidates):
-        found[candidates] = [text in texts for text in _texts(keys.take(pa.array(candidates)))]
-    return found
+def _load(path: str) -> KeyMatcher:
+    return KeyMatcher(_from_bytes(read_checked(path)))
 
 
 def _texts(keys: pa.RecordBatch) -> list[tuple[bytes, ...]]:
