@@ -65,7 +65,8 @@ def purge(
     if found:
         raise BuildError(
             f"drop_rows: {len(found)} records with the keys are still there, the first of them record "
-            f"{found[0].record} of {found[0].shard} in version {found[0].version}. Please report this: it is a fault of ours"
+            f"{found[0].record} of {found[0].shard} in version {found[0].version}. Please report "
+            "this: it is a fault of ours"
         )
     if left:
         raise BuildError(
