@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TypedDict
 
 from pipeline.analysis import make_transform
+from pipeline.badrows import FILE, write_bad_rows
 from pipeline.config import Config
 from pipeline.drop import DropList, mark, read_drop_list
 from pipeline.layout import SCHEMA, Layout, Manifest
@@ -61,6 +62,7 @@ class BuildResult:
     warnings: Sequence[str]
     steps: Mapping[str, float]
     versions_made_again: Sequence[str] = ()
+    bad_rows_file: str | None = None
 
     @property
     def rows_per_second(self) -> float:
@@ -151,6 +153,7 @@ class _Build:
         made = self.maker.make(partitions, spec)
         manifest = finish_manifest(draft, block_files=made.block_files, shards=made.shards)
         with step("publish"):
+            write_bad_rows(self.config, partitions, made.block_files, made.folder)
             publish(self.layout, made.folder, manifest, spec)
         note_rates(self.layout, num_bytes=self.maker.num_bytes, seconds=self.maker.clock.steps)
         return self._result(manifest, up_to_date=False, made=made, partitions=len(partitions))
@@ -211,6 +214,9 @@ class _Build:
             rows_read=manifest.totals.read,
             bad_rows=manifest.totals.bad,
             dropped_rows=manifest.totals.dropped,
+            bad_rows_file=os.path.join(self.layout.version_dir(manifest.version), FILE)
+            if manifest.totals.bad
+            else None,
             splits=splits,
             num_bytes=sum(split.num_bytes for split in splits.values()),
             seconds=self.maker.clock.seconds,

@@ -30,9 +30,10 @@ from pipeline.document import Location, read_document
 from pipeline.patterns import FilePattern, expand, parse_span, select, span_order
 from pipeline.problems import describe
 from transforms.errors import ConfigError, shorten
+from transforms.partition import BadRowLimit
 
 ALL = "all"  # the one split of data without splits
-RESERVED_SPLITS = ("transform_fn", "transformed_metadata")  # folders that a version has besides its splits
+RESERVED_SPLITS = ("transform_fn", "transformed_metadata", "bad_rows")  # folders that a version has besides its splits
 SHARD_BYTES = 128 << 20
 
 _UNITS = {"": 1, "B": 1} | {
@@ -96,6 +97,22 @@ def _unique(value: tuple[str, ...]) -> tuple[str, ...]:
     if twice is not None:
         raise ValueError(f"names {twice!r} twice")
     return value
+
+
+def _bad_row_limit(value: object) -> BadRowLimit:
+    text = str(value).strip()
+    if not isinstance(value, bool):
+        if re.fullmatch(r"\d+", text):
+            return BadRowLimit(int(text))
+        if percent := re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text):
+            value = float(percent[1]) / 100
+        if isinstance(value, float) and 0 < value < 1:
+            return BadRowLimit(fraction=value)
+    raise ValueError("must be a number of rows, or a part of all rows such as 0.001 or 0.1%")
+
+
+def _plain_limit(limit: BadRowLimit) -> int | float:
+    return limit.number if limit.fraction is None else limit.fraction
 
 
 def _one_or_many(value: object) -> object:
@@ -212,6 +229,8 @@ class Config(_Model):
     analysis: Literal["columnar", "stock"] = "columnar"
     preprocess_refresh: Literal["always", "frozen"] = "always"
     allow_empty: bool = False
+    max_bad_rows: Annotated[BadRowLimit, PlainValidator(_bad_row_limit), PlainSerializer(_plain_limit)] = BadRowLimit()
+    redact: Names | None = None
     output: Output
     runner: Runner = Field(default_factory=Runner)
 

@@ -20,9 +20,9 @@ from pipeline.stages import Task, Workers, run_stage
 from transforms.assemble import ShardInfo
 from transforms.blockfile import BlockFile, find_damage, read_block_file
 from transforms.bucket import Bucket, shuffle_bucket
-from transforms.build import BuildSpec, build_partition
-from transforms.errors import BuildError, CorruptError
-from transforms.partition import Partition
+from transforms.build import BuildSpec, bad_rows, build_partition
+from transforms.errors import BadRowsError, BuildError, CorruptError
+from transforms.partition import Partition, redacted
 
 log = logging.getLogger("recordmill")
 
@@ -108,7 +108,7 @@ class Maker:
         """Block files and shards, in a folder of the name."""
         with self.clock.step("build"):
             block_files, built = self._build_blocks(partitions, spec)
-        self._check_rows(block_files)
+        self._check_rows(partitions, block_files)
         by_span: dict[str, list[PlacedFile]] = {}
         if spec.shuffle == "rows":
             with self.clock.step("shuffle"):
@@ -158,7 +158,13 @@ class Maker:
         run_stage(label, function, tasks, workers=workers, work_dir=self.work_dir)
         return [read_block_file(task.output) for task in tasks], built
 
-    def _check_rows(self, block_files: Sequence[BlockFile]) -> None:
+    def _check_rows(self, partitions: Sequence[Partition], block_files: Sequence[BlockFile]) -> None:
+        limit = self.config.max_bad_rows
+        if not limit.allows(
+            sum(f.counts.bad_rows for f in block_files), read=sum(f.counts.rows_read for f in block_files)
+        ):
+            found = [row for pair in zip(partitions, block_files, strict=True) for row in bad_rows(*pair)]
+            raise BadRowsError(redacted(found, self.config.redact or ()), str(limit))
         keyless = sum(file.counts.keyless_rows for file in block_files)
         if keyless:
             log.warning(

@@ -101,7 +101,11 @@ def read_schema(
         return given
     tasks = profile_tasks(config, partitions, cache)
     profiler = functools.partial(
-        profile_partition, source_format=config.source.format, source_options=config.source.options
+        profile_partition,
+        source_format=config.source.format,
+        source_options=config.source.options,
+        bad_row_limit=config.max_bad_rows,
+        redact=config.redact or (),
     )
     remove_damaged((task.output for task in tasks), read_checked)
     run_stage("InferSchema", profiler, tasks, workers=workers, work_dir=work_dir)
@@ -179,6 +183,8 @@ def row_spec(config: Config, schema: Schema) -> RowSpec:
         source_options=config.source.options,
         schema_text=schema.to_text(),
         splitter=Splitter.of(config.split_fractions, keys=config.split_by or ()),
+        bad_row_limit=config.max_bad_rows,
+        redact=config.redact or (),
     )
 
 

@@ -17,6 +17,7 @@ from collections.abc import Collection
 from pydantic import ValidationError
 
 from pipeline.absent import search
+from pipeline.badrows import write_bad_rows
 from pipeline.config import Config
 from pipeline.drop import DropList, mark
 from pipeline.layout import SCHEMA, Layout, Manifest
@@ -136,6 +137,7 @@ class _Again:
             sources=self.manifest.sources,
             analyzers=self.manifest.analyzers,
         )
+        write_bad_rows(config, partitions, made.block_files, made.folder)
         publish(self.layout, made.folder, again, spec, point=False)
         remove_folder(self.folder)
         return name

@@ -67,6 +67,8 @@ def show_build(result: BuildResult) -> None:
         f"{result.rows_read:,} rows read, {result.bad_rows:,} bad, {dropped}{written:,} written, "
         f"{size(result.num_bytes)}"
     )
+    if result.bad_rows_file:
+        console.print(f"[yellow]bad rows:[/] {escape(result.bad_rows_file)}")
     for version in result.versions_made_again:
         console.print(f"made again without the dropped rows: {version}")
     if not result.up_to_date:

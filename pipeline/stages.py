@@ -86,6 +86,7 @@ class RunTask(beam.DoFn):
             "message": str(error),
             "traceback": None if ours else traceback.format_exc(),
             "rows": rows,
+            "allowed": getattr(error, "allowed", None),
         }
         write_committed(_report_path(self._errors_folder, task), json.dumps(report))
 
@@ -150,7 +151,7 @@ def _failure(label: str, missing: Sequence[Task], work_dir: str) -> RecordmillEr
     bad_rows = [BadRow(**row) for report in reports for row in report["rows"] or ()]
     others = [report for report in reports if not report["rows"]]
     if bad_rows and not others:
-        return BadRowsError(bad_rows)
+        return BadRowsError(bad_rows, next(report["allowed"] for report in reports if report["rows"]))
     for report in others:
         kind = getattr(errors, report["type"], None)
         if isinstance(kind, type) and issubclass(kind, RecordmillError):

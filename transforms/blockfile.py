@@ -1,8 +1,8 @@
 """Block files: what the build of one partition leaves behind, committed whole or not at all.
 
 The stored blocks stand one after the other from offset 0.  Then come a footer in JSON (UTF-8), which holds the index of
-the blocks and the counts of the partition, and a trailer of 20 bytes: the footer's length (uint64, little-endian), the
-footer's CRC-32C (uint32, little-endian) and the magic ``RMBLOCK1``.
+the blocks, the counts of the partition and its bad rows, and a trailer of 20 bytes: the footer's length (uint64,
+little-endian), the footer's CRC-32C (uint32, little-endian) and the magic ``RMBLOCK1``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import dataclasses
 import json
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
@@ -38,12 +38,24 @@ class Counts:
 
 
 @dataclass(frozen=True)
+class SliceRow:
+    """A bad row by its slice in the partition and its ordinal in the slice, which hold wherever the content stands."""
+
+    slice: int
+    row: int
+    column: str | None
+    value: str | None
+    reason: str
+
+
+@dataclass(frozen=True)
 class BlockFile:
     """The index of a block file: its blocks in the order in which they were written, and the counts."""
 
     path: str
     blocks: tuple[Block, ...]
     counts: Counts
+    bad_rows: tuple[SliceRow, ...] = ()
 
 
 @dataclass
@@ -67,11 +79,13 @@ class BlockFileWriter:
         )
         self.output.write(stored)
 
-    def finish(self, counts: Counts) -> None:
-        footer = json.dumps(
-            {"counts": dataclasses.asdict(counts), "blocks": [list(dataclasses.astuple(b)) for b in self.blocks]},
-            separators=(",", ":"),
-        ).encode()
+    def finish(self, counts: Counts, bad_rows: Sequence[SliceRow] = ()) -> None:
+        content = {
+            "counts": dataclasses.asdict(counts),
+            "blocks": [list(dataclasses.astuple(block)) for block in self.blocks],
+            "bad_rows": [list(dataclasses.astuple(row)) for row in bad_rows],
+        }
+        footer = json.dumps(content, separators=(",", ":")).encode()
         self.output.write(footer)
         self.output.write(_TRAILER.pack(len(footer), crc32c(footer), MAGIC))
 
@@ -91,11 +105,12 @@ def read_block_file(path: str) -> BlockFile:
             footer, start = _read_footer(stream, size)
             blocks = tuple(Block(*fields) for fields in footer["blocks"])
             counts = Counts(**footer["counts"])
+            bad_rows = tuple(SliceRow(*fields) for fields in footer["bad_rows"])
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptError(f"{path}: not a whole block file ({error}); it is built again") from error
     if sum(b.num_bytes for b in blocks) != start:
         raise CorruptError(f"{path}: its index and its size do not fit; it is built again")
-    return BlockFile(path, blocks, counts)
+    return BlockFile(path, blocks, counts, bad_rows)
 
 
 def _read_footer(stream: BinaryIO, size: int) -> tuple[Any, int]:
@@ -118,9 +133,7 @@ def read_block(stream: BinaryIO, block: Block, *, path: str) -> bytes:
     stream.seek(block.offset)
     stored = stream.read(block.num_bytes)
     if len(stored) != block.num_bytes or crc32c(stored) != block.crc32c:
-        raise CorruptError(
-            f"{path}: the block at offset {block.offset} is damaged; the file is built again"
-        )
+        raise CorruptError(f"{path}: the block at offset {block.offset} is damaged; the file is built again")
     return stored
 
 

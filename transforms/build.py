@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 
 import numpy as np
 import pyarrow as pa
 
-from transforms.blockfile import Counts, write_block_file
+from transforms.blockfile import BlockFile, Counts, SliceRow, write_block_file
 from transforms.compression import Compression
 from transforms.cut import BlockCutter, ShuffleSeed
-from transforms.errors import BadRowsError, SchemaError
+from transforms.errors import SchemaError
 from transforms.example import Encoder
 from transforms.fingerprint import digest
-from transforms.partition import Partition
+from transforms.partition import BadRow, Partition
 from transforms.preprocess import TransformGraph
 from transforms.rows import FeatureRows, PartitionRows, RowSpec
 from transforms.shuffle import random_keys
+from transforms.tensors import describe_row
 from transforms.tfrecord import Records
 
 BUILD_FORMAT = 1  # raised when the same inputs give other bytes
@@ -87,8 +88,8 @@ def bucket_name(split: str, bucket: int) -> str:
 def build_partition(partition: Partition, path: str, *, spec: BuildSpec) -> None:
     """Reads the partition, makes Examples of its rows and commits them as the block file ``path``.
 
-    A function of the partition's content and the spec: run again, it writes the same bytes.  Raises BadRowsError when
-    rows could not become Examples; nothing is committed then.
+    A function of the partition's content and the spec: run again, it writes the same bytes.  Bad rows stand in the
+    file too.  Raises BadRowsError when there are more than may be; nothing is committed then.
     """
     rows = PartitionRows(partition, spec.rows)
     examples = ExampleMaker(spec)
@@ -96,13 +97,12 @@ def build_partition(partition: Partition, path: str, *, spec: BuildSpec) -> None
     with write_block_file(path) as writer:
         cutter = BlockCutter(writer, spec.stored_as, spec.groups(partition.span), shuffle=shuffle)
         for batch in rows:
-            group = batch.split
+            records, group = examples.of(batch, on_bad_row=rows.bad_rows.append)
             if spec.shuffle == "rows":
                 group = group * spec.buckets_of(partition.span) + _deal(partition, cutter.num_records, len(group), spec)
-            cutter.add(examples.of(batch), group)
+            cutter.add(records, group)
         cutter.finish()
-        if rows.bad_rows:
-            raise BadRowsError(rows.bad_rows)
+        rows.check()
         writer.finish(
             Counts(
                 rows_read=rows.rows_read,
@@ -111,8 +111,28 @@ def build_partition(partition: Partition, path: str, *, spec: BuildSpec) -> None
                 keyless_rows=rows.keyless_rows,
                 dropped_rows=rows.dropped_rows,
                 raw_bytes=partition.num_bytes,
-            )
+            ),
+            _in_slices(partition, rows.bad_rows),
         )
+
+
+def _in_slices(partition: Partition, rows: Sequence[BadRow]) -> list[SliceRow]:
+    """In the order in which they stand; a row's slice is the last one of its file that begins before it."""
+    found = []
+    for row in rows:
+        starts = [(i, s.first_row) for i, s in enumerate(partition.slices) if s.path == row.path]
+        i, first = max((i, first) for i, first in starts if first <= row.row)
+        found.append(SliceRow(i, row.row - first, row.column, row.value, row.reason))
+    return sorted(found, key=lambda row: (row.slice, row.row))
+
+
+def bad_rows(partition: Partition, file: BlockFile) -> list[BadRow]:
+    """The bad rows of the partition's block file, by the names and ordinals of today."""
+    return [
+        BadRow(s.path, s.first_row + row.row, row.column, row.value, row.reason)
+        for row in file.bad_rows
+        for s in (partition.slices[row.slice],)
+    ]
 
 
 def _deal(partition: Partition, first: int, size: int, spec: BuildSpec) -> np.ndarray:
@@ -129,17 +149,22 @@ class ExampleMaker:
         self._graph = TransformGraph(spec.transform.path, spec.rows.schema) if spec.transform else None
         self._encoder: tuple[pa.Schema, Encoder] | None = None
 
-    def of(self, rows: FeatureRows) -> Records:
-        batch = self._graph.transform(rows.features) if self._graph else rows.features
+    def of(self, rows: FeatureRows, *, on_bad_row: Callable[[BadRow], None]) -> tuple[Records, np.ndarray]:
+        """The Examples, and the index of the split of each (int32).
+
+        A row on which the transform graph fails goes to ``on_bad_row``.
+        """
+        batch, split = rows.features, rows.split
         try:
-            if batch.num_rows != rows.features.num_rows:
-                raise SchemaError(
-                    f"preprocessing_fn made {batch.num_rows} rows of {rows.features.num_rows}; each of its outputs "
-                    "must have one row for each row of the inputs"
-                )
+            if self._graph:
+                batch, failed = self._graph.transform_good(batch)
+                for position, reason in failed.items():
+                    shown = describe_row(rows.features, position)
+                    on_bad_row(BadRow(rows.path, int(rows.rows[position]), None, shown, reason))
+                split = np.delete(split, list(failed))
             if self._encoder is None or self._encoder[0] != batch.schema:
                 self._encoder = (batch.schema, Encoder(batch.schema, sequence=self._sequence))
-            return self._encoder[1].encode(batch)
+            return self._encoder[1].encode(batch), split
         except SchemaError as error:
-            first = int(rows.raw.rows[0]) + 1 if len(rows.raw.rows) else 1
-            raise SchemaError(f"{rows.raw.path}, in the rows from {first} on: {error}") from error
+            first = int(rows.rows[0]) + 1 if len(rows.rows) else 1
+            raise SchemaError(f"{rows.path}, in the rows from {first} on: {error}") from error

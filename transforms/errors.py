@@ -38,16 +38,20 @@ class SchemaError(RecordmillError):
 
 
 class BadRowsError(RecordmillError):
-    """``rows``: what was found (``partition.BadRow``), all of it; the message shows the first few."""
+    """``rows``: what was found (``partition.BadRow``), all of it; the message shows the first few.
+
+    ``allowed``: how many rows may be bad, in words.
+    """
 
     SHOWN = 5
 
-    def __init__(self, rows: Sequence[BadRow]) -> None:
+    def __init__(self, rows: Sequence[BadRow], allowed: str = "none is allowed") -> None:
         self.rows = tuple(rows)
+        self.allowed = allowed
         more = len(self.rows) - self.SHOWN
         lines = [str(row) for row in self.rows[: self.SHOWN]] + ([f"and {more} more"] if more > 0 else [])
         count = f"{len(self.rows)} bad row{'s' if len(self.rows) != 1 else ''}"
-        super().__init__("\n  ".join([f"{count}, and none is allowed:", *lines]))
+        super().__init__("\n  ".join([f"{count}, and {allowed}:", *lines]))
 
 
 class CorruptError(RecordmillError):

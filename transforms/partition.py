@@ -5,7 +5,8 @@ They are small, immutable and made of plain values; rows never travel.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from transforms.fingerprint import digest
@@ -90,6 +91,33 @@ class RawBatch:
 
 
 @dataclass(frozen=True)
+class BadRowLimit:
+    """How many rows may be bad (``max_bad_rows``): a number, or a fraction of all rows that were read."""
+
+    number: int = 0
+    fraction: float | None = None
+
+    def allows(self, bad: int, *, read: int | None = None) -> bool:
+        """Whether so many may be bad; ``read`` is None for a part of the rows, of which no fraction is known."""
+        if self.fraction is not None:
+            return read is None or bad <= self.fraction * read
+        return bad <= self.number
+
+    def __str__(self) -> str:
+        if self.fraction is not None:
+            return f"max_bad_rows allows {100 * self.fraction:g}% of the rows"
+        return f"max_bad_rows allows {self.number}" if self.number else "none is allowed"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a row begins in a text file: its line, from 1, and the offset in bytes of the text, unpacked."""
+
+    line: int
+    offset: int
+
+
+@dataclass(frozen=True)
 class BadRow:
     """A row that cannot become an Example, and why.  ``row`` counts from 0 in the file, without a header."""
 
@@ -115,3 +143,10 @@ class Block:
     num_records: int
     crc32c: int  # of the stored bytes
     checksum: int = field(default=0)  # of the raw bytes, as the container wants it (crc32 or adler32), else 0
+
+
+def redacted(rows: Iterable[BadRow], columns: Collection[str]) -> list[BadRow]:
+    """The rows without the values of the columns; one that is bad as a whole may show any column, so it shows none."""
+    return [
+        replace(row, value=None) if columns and (row.column is None or row.column in columns) else row for row in rows
+    ]

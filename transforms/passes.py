@@ -11,7 +11,7 @@ from transforms.drop import index_keys, read_kept
 from transforms.errors import BadRowsError
 from transforms.files import write_checked
 from transforms.infer import profile
-from transforms.partition import BadRow, Partition
+from transforms.partition import BadRow, BadRowLimit, Partition, redacted
 from transforms.rows import PartitionRows, RowSpec
 from transforms.sources import open_source
 
@@ -20,18 +20,27 @@ if TYPE_CHECKING:
 
 
 def profile_partition(
-    partition: Partition, path: str, *, source_format: str, source_options: Mapping[str, Any]
+    partition: Partition,
+    path: str,
+    *,
+    source_format: str,
+    source_options: Mapping[str, Any],
+    bad_row_limit: BadRowLimit,
+    redact: Sequence[str] = (),
 ) -> None:
     """Commits the profile (``infer.Profile``) of all the partition's rows as the JSON file ``path``.
 
     Rows that the source cannot make sense of have no types; the build reports them.  Raises BadRowsError when there are
-    some whose column is at fault: without them it might not be in the schema, and the build would not look at it.
+    more than may be whose column is at fault: without them it might not be in the schema, and the build would not look
+    at it.
     """
     rejected: list[BadRow] = []
     source = open_source(source_format, source_options)
     found = profile(read_kept(source, partition, on_bad_row=rejected.append))
-    if any(row.column is not None for row in rejected):
-        raise BadRowsError(sorted(rejected, key=lambda row: (row.path, row.row)))
+    at_fault = [row for row in rejected if row.column is not None]
+    if not bad_row_limit.allows(len(at_fault)):
+        rows = redacted(sorted(rejected, key=lambda row: (row.path, row.row)), redact)
+        raise BadRowsError(rows, str(bad_row_limit))
     write_checked(path, found.to_json())
 
 
@@ -48,7 +57,7 @@ def accumulate_partition(
 ) -> None:
     """Commits what the phase's analyzers accumulate over the partition's rows of the split (None: all) as ``path``.
 
-    Raises BadRowsError when rows could not become features.
+    Raises BadRowsError when more rows could not become features than may be bad.
     """
     from transforms.analyze import accumulate
 
@@ -58,9 +67,8 @@ def accumulate_partition(
 def read_features(partition: Partition, *, rows: RowSpec, split: str | None) -> Iterator[pa.RecordBatch]:
     """The feature batches of the partition's rows of the split (None: all), none of them empty.
 
-    Raises BadRowsError at the end when rows could not become features.
+    Raises BadRowsError at the end when more rows could not become features than may be bad.
     """
     selected = PartitionRows(partition, rows)
     yield from (batch for batch in selected.of_split(split) if batch.num_rows)
-    if selected.bad_rows:
-        raise BadRowsError(selected.bad_rows)
+    selected.check()

@@ -16,6 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from transforms.errors import ConfigError, SchemaError
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 FUNCTION = "preprocessing_fn"
 LIBRARIES = ("tensorflow", "tensorflow_transform", "tfx_bsl")  # whose versions may change what the function makes
+
+MANY_ROWS = 1000  # of a batch: a function that fails on more is at fault itself
 
 _loading = threading.RLock()
 
@@ -256,35 +259,48 @@ class TransformGraph:
         return self._graph.writer.schema
 
     def transform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The transformed features of a feature batch, rows in the same order.
+        """``transform_good`` of a batch in which no row may fail.  Raises SchemaError that shows the first."""
+        made, failed = self.transform_good(batch)
+        for row, reason in failed.items():
+            raise SchemaError(f"row {row + 1} of a batch ({describe_row(batch, row)}): {reason}")
+        return made
 
-        Raises SchemaError with the row and TensorFlow's reason when the graph fails on the data.
+    def transform_good(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
+        """The transformed features of a feature batch, rows in the same order; and the positions of rows that are not
+        among them, since the graph fails on each alone, with TensorFlow's reason.
+
+        Raises SchemaError when the graph fails on the batch, but on no row of it alone, or on more than ``MANY_ROWS``;
+        and when it makes another number of rows.
         """
+        failed: dict[int, str] = {}
         try:
-            return self._graph.apply(batch)
+            made = self._graph.apply(batch)
         except self._graph.failures as error:
-            reason = graph_error(error)
-            row = self._culprit(batch)
-            where = f"row {row + 1} of a batch ({describe_row(batch, row)})" if row is not None else "a batch"
-            raise SchemaError(f"preprocessing_fn fails on {where}: {reason}") from error
+            self._find_failures(batch, 0, graph_error(error), failed)
+            if not failed:
+                raise SchemaError(f"preprocessing_fn fails on a batch: {graph_error(error)}") from error
+            batch = batch.filter(pa.array(np.isin(np.arange(batch.num_rows), list(failed), invert=True)))
+            made = self._graph.apply(batch)
+        if made.num_rows != batch.num_rows:
+            raise SchemaError(
+                f"preprocessing_fn made {made.num_rows} rows of {batch.num_rows}; each of its outputs must have one "
+                "row for each row of the inputs"
+            )
+        return made, failed
 
-    def _culprit(self, batch: pa.RecordBatch) -> int | None:
-        """The first row that fails alone, by halves; None when no row does."""
-        start, rows = 0, batch
-        while rows.num_rows > 1:
-            half = rows.num_rows // 2
-            if self._fails(rows.slice(0, half)):
-                rows = rows.slice(0, half)
-            else:
-                start, rows = start + half, rows.slice(half)
-        return start if self._fails(rows) else None
-
-    def _fails(self, batch: pa.RecordBatch) -> bool:
-        try:
-            self._graph.apply(batch)
-        except self._graph.failures:
-            return True
-        return False
+    def _find_failures(self, batch: pa.RecordBatch, start: int, reason: str, failed: dict[int, str]) -> None:
+        """Adds the rows of a batch that fails which fail alone, by halves; ``start``: the position of its first row."""
+        if batch.num_rows == 1:
+            failed[start] = f"preprocessing_fn fails on it: {reason}"
+            if len(failed) > MANY_ROWS:
+                raise SchemaError(f"preprocessing_fn fails on more than {MANY_ROWS} rows of a batch: {reason}")
+            return
+        half = batch.num_rows // 2
+        for first, part in ((start, batch.slice(0, half)), (start + half, batch.slice(half))):
+            try:
+                self._graph.apply(part)
+            except self._graph.failures as error:
+                self._find_failures(part, first, graph_error(error), failed)
 
 
 @functools.lru_cache(maxsize=4)

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.drop import read_kept
-from transforms.errors import SchemaError
-from transforms.partition import BadRow, Partition, RawBatch
+from transforms.errors import BadRowsError, SchemaError
+from transforms.partition import BadRow, BadRowLimit, Partition, RawBatch, redacted
 from transforms.prepare import Preparer
 from transforms.schema import Schema
 from transforms.sources import open_source
@@ -27,6 +27,8 @@ class RowSpec:
     source_options: Mapping[str, Any]
     schema_text: str  # TFMD Schema in text form
     splitter: Splitter
+    bad_row_limit: BadRowLimit = BadRowLimit()  # neither is part of ``key``: what is written does not depend on it
+    redact: tuple[str, ...] = ()  # columns whose values no message shows
 
     @property
     def schema(self) -> Schema:
@@ -63,11 +65,12 @@ def _parse(text: str) -> Schema:
 
 @dataclass(frozen=True)
 class FeatureRows:
-    """A feature batch, the index of the split of each of its rows (int32), and the raw batch that it was made from."""
+    """A feature batch, the index of the split of each row (int32), and its ordinal in the file ``path`` (int64)."""
 
     features: pa.RecordBatch
     split: np.ndarray
-    raw: RawBatch
+    rows: np.ndarray
+    path: str
 
 
 @dataclass
@@ -95,7 +98,7 @@ class PartitionRows:
             self.rows_read += raw.data.num_rows
             split = self._assign(raw)
             features, kept = preparer.prepare(raw, on_bad_row=self.bad_rows.append)
-            yield FeatureRows(features, split[kept], raw)
+            yield FeatureRows(features, split[kept], raw.rows[kept], raw.path)
 
     def of_split(self, split: str | None) -> Iterator[pa.RecordBatch]:
         """The feature batches with the rows of one split only; None: with all rows."""
@@ -105,6 +108,12 @@ class PartitionRows:
                 yield rows.features
             else:
                 yield rows.features.filter(pa.array(rows.split == names.index(split)))
+
+    def check(self) -> None:
+        """Raises BadRowsError when more rows of the partition were bad than may be bad in all."""
+        if not self.spec.bad_row_limit.allows(len(self.bad_rows)):
+            rows = sorted(self.bad_rows, key=lambda row: (row.path, row.row))
+            raise BadRowsError(redacted(rows, self.spec.redact), str(self.spec.bad_row_limit))
 
     def _reject(self, row: BadRow) -> None:
         """A row that the source itself could not make sense of: read, but in no batch."""

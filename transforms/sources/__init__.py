@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from transforms.partition import BadRow, Partition, RawBatch
+from transforms.partition import BadRow, Partition, Place, RawBatch
 from transforms.sources.csv import CsvSource
 from transforms.sources.jsonl import JsonlSource
 from transforms.sources.parquet import ParquetSource
@@ -37,6 +37,15 @@ class Source(Protocol):
         makes no sense goes to ``on_bad_row`` and is in no batch.  Raises SourceError when a file cannot be read, or is
         no longer what the partition was made of.
         """
+        ...
+
+
+@runtime_checkable
+class Locates(Protocol):
+    """A source of text, which can tell where a row stands."""
+
+    def locate(self, path: str, rows: Sequence[int]) -> list[Place]:
+        """The places of the rows (ordinals in the file, ascending); reads the file up to the last of them."""
         ...
 
 

@@ -14,7 +14,7 @@ import io
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from pyarrow import csv as arrow_csv
 from transforms.errors import SourceError, shorten
 from transforms.fingerprint import CHUNK_BYTES, hash_bytes, read_chunks
 from transforms.native import Int64, Pointer, kernel
-from transforms.partition import BadRow, FileSlice, Partition, RawBatch
+from transforms.partition import BadRow, FileSlice, Partition, Place, RawBatch
 from transforms.sources.compressed import TextStream, compression_of
 from transforms.sources.slices import changed, cut_files, file_size, fill, open_file, warn_empty, whole_file
 
@@ -83,6 +83,31 @@ class CsvSource:
     ) -> Iterator[RawBatch]:
         for piece in partition.slices:
             yield from self._read_slice(piece, columns, on_bad_row)
+
+    def locate(self, path: str, rows: Sequence[int]) -> list[Place]:
+        places: dict[int, Place] = {}
+        wanted, row, line, offset = set(rows), 0, 1, 0
+        with TextStream(whole_file(path)) as stream:
+            header, chunks = self._begin(stream.fill, path)
+            text = header.content if header else b""
+            line, offset = line + text.count(b"\n"), offset + len(text)
+            for chunk in chunks:
+                rest = chunk.text
+                while rest and wanted.intersection(range(row, row + chunk.rows)):
+                    blank = len(rest) - len(bytes(rest[:CHUNK_BYTES]).lstrip(b"\r\n"))
+                    line, offset, rest = line + bytes(rest[:blank]).count(b"\n"), offset + blank, rest[blank:]
+                    if row in wanted:
+                        places[row] = Place(line, offset)
+                        wanted.discard(row)
+                    end, count, _ = scan(rest, self._delimiter, max_rows=1)
+                    end = end if count else len(rest)
+                    line, offset, rest = line + bytes(rest[:end]).count(b"\n"), offset + end, rest[end:]
+                    row += 1
+                    chunk = replace(chunk, rows=chunk.rows - 1)
+                line, offset, row = line + bytes(rest).count(b"\n"), offset + len(rest), row + chunk.rows
+                if not wanted:
+                    break
+        return [places.get(row, Place(line, offset)) for row in rows]
 
     def _slices(self, path: str, target_bytes: int) -> Iterator[FileSlice]:
         if compression_of(path):

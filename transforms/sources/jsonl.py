@@ -20,7 +20,7 @@ from pyarrow import json as arrow_json
 from transforms.errors import SchemaError, SourceError, shorten
 from transforms.fingerprint import CHUNK_BYTES
 from transforms.native import Int64, Pointer, kernel
-from transforms.partition import BadRow, FileSlice, Partition, RawBatch
+from transforms.partition import BadRow, FileSlice, Partition, Place, RawBatch
 from transforms.sources import jsonlines
 from transforms.sources.compressed import TextStream, compression_of
 from transforms.sources.nested import is_list, leaves
@@ -48,6 +48,20 @@ class JsonlSource:
     ) -> Iterator[RawBatch]:
         for piece in partition.slices:
             yield from _read(piece, _Parser(piece.path, columns, declared, on_bad_row))
+
+    def locate(self, path: str, rows: Sequence[int]) -> list[Place]:
+        places, row, offset = list[Place](), 0, 0
+        with TextStream(whole_file(path)) as stream:
+            for lines in _blocks(stream, skip_bom=False):
+                ends = np.flatnonzero(np.frombuffer(lines, np.uint8) == ord("\n")) + 1
+                starts = np.concatenate([[0], ends])
+                while len(places) < len(rows) and rows[len(places)] - row < len(starts) - lines.endswith(b"\n"):
+                    wanted = rows[len(places)]
+                    places.append(Place(wanted + 1, offset + int(starts[wanted - row])))
+                row, offset = row + len(starts) - lines.endswith(b"\n"), offset + len(lines)
+                if len(places) == len(rows):
+                    break
+        return places
 
 
 def _slices(path: str, target_bytes: int) -> Iterator[FileSlice]:
