@@ -12,7 +12,7 @@ from transforms.blockfile import BlockFile
 from transforms.build import bad_rows
 from transforms.files import committed
 from transforms.partition import BadRow, Partition, Place, redacted
-from transforms.sources import Locates, open_source
+from transforms.sources import Locates
 
 FOLDER = "bad_rows"
 FILE = os.path.join(FOLDER, "bad_rows.jsonl")
@@ -49,7 +49,7 @@ def write_bad_rows(
 
 
 def _places(config: Config, rows: Sequence[BadRow]) -> dict[tuple[str, int], Place]:
-    source = open_source(config.source.format, config.source.options)
+    source = config.source_spec.open()
     if not isinstance(source, Locates):
         return {}
     by_path: defaultdict[str, set[int]] = defaultdict(set)

@@ -19,13 +19,12 @@ from pipeline.publish import draft_manifest, finish_manifest, publish
 from pipeline.purge import purge
 from pipeline.rates import note_rates
 from pipeline.reasons import reasons
-from pipeline.refresh import graph_inputs, kept_transform
+from pipeline.refresh import code_outline, graph_inputs, kept_transform
 from pipeline.stages import Workers
 from transforms.build import Transform
 from transforms.errors import CorruptError
 from transforms.files import remove_leftovers, temporary_folder
 from transforms.partition import Partition
-from transforms.preprocess import Preprocessing
 from transforms.rows import RowSpec
 from transforms.schema import Schema
 
@@ -51,6 +50,7 @@ class BuildResult:
     rows_read: int
     bad_rows: int
     dropped_rows: int
+    removed_rows: int
     splits: Mapping[str, SplitResult]
     num_bytes: int
     seconds: float
@@ -142,7 +142,7 @@ class _Build:
             self.config,
             spec,
             partitions,
-            code=self._code(),
+            code=code_outline(self.config),
             graph_inputs=inputs,
             drop_digest=drop_list.digest if drop_list else None,
         )
@@ -196,10 +196,6 @@ class _Build:
             before = Schema.from_text(stream.read(), path=stream.name)
         return reasons(latest, draft, schema_before=before, schema=schema)
 
-    def _code(self) -> dict[str, dict[str, list[str]]]:
-        path = self.config.preprocess_path
-        return Preprocessing.load(path).outline() if path is not None else {}
-
     def _result(self, manifest: Manifest, *, up_to_date: bool, made: Made | None, partitions: int) -> BuildResult:
         splits = {
             split: SplitResult(
@@ -214,6 +210,7 @@ class _Build:
             rows_read=manifest.totals.read,
             bad_rows=manifest.totals.bad,
             dropped_rows=manifest.totals.dropped,
+            removed_rows=manifest.totals.removed,
             bad_rows_file=os.path.join(self.layout.version_dir(manifest.version), FILE)
             if manifest.totals.bad
             else None,

@@ -10,150 +10,35 @@ import functools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    PrivateAttr,
-    ValidationError,
-    ValidationInfo,
-)
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from pipeline.document import Location, read_document
-from pipeline.patterns import FilePattern, expand, parse_span, select, span_order
+from pipeline.patterns import select, span_order
 from pipeline.problems import describe
+from pipeline.values import (
+    BadRows,
+    Delimiter,
+    ExistingFile,
+    FileName,
+    Fractions,
+    Function,
+    Names,
+    Patterns,
+    Shards,
+    Size,
+    SpanLabel,
+    Texts,
+    processors,
+)
 from transforms.errors import ConfigError, shorten
 from transforms.partition import BadRowLimit
+from transforms.reading import SourceSpec
+from transforms.usercode import UserFunction
 
 ALL = "all"  # the one split of data without splits
-RESERVED_SPLITS = ("transform_fn", "transformed_metadata", "bad_rows")  # folders that a version has besides its splits
 SHARD_BYTES = 128 << 20
-
-_UNITS = {"": 1, "B": 1} | {
-    f"{prefix}{suffix}": base**power
-    for power, prefix in enumerate("KMGT", start=1)
-    for suffix, base in (("iB", 1024), ("B", 1000))
-}
-
-
-def parse_size(value: object) -> int:
-    """Bytes from a number or from text such as ``128MiB`` (2**20 bytes), ``64MB`` (10**6) or ``1.5GiB``."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", str(value).strip())
-    unit = match and {name.upper(): size for name, size in _UNITS.items()}.get(match[2].upper())
-    if isinstance(value, bool) or not match or not unit:
-        raise ValueError("must be a size such as 128MiB, 64MB or 1GiB")
-    num_bytes = int(Fraction(match[1]) * unit)
-    if num_bytes < 1:
-        raise ValueError("must be at least one byte")
-    return num_bytes
-
-
-def _file_name(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", value):
-        raise ValueError("becomes part of file names: use letters, digits, '_', '-' and '.', a letter or digit first")
-    return value
-
-
-def _splits(value: dict[str, float]) -> dict[str, float]:
-    for name, fraction in value.items():
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name) or name in RESERVED_SPLITS:
-            raise ValueError(
-                f"{name!r} cannot name a split, since folders and files are named after it: use letters, digits, '_' "
-                f"and '-', a letter or digit first, and none of {', '.join(RESERVED_SPLITS)}"
-            )
-        if not 0 < fraction <= 1:
-            raise ValueError(f"{name!r} gets {fraction}; each split takes a fraction above 0, and 1 at most")
-    total = sum((Fraction(repr(fraction)) for fraction in value.values()), Fraction(0))
-    if abs(total - 1) > Fraction(1, 10**9):
-        raise ValueError(f"the fractions add up to {float(total):.12g}; make them add up to 1, or leave splits out")
-    return value
-
-
-def _shards(value: object) -> int | dict[str, int]:
-    numbers = list(value.values()) if isinstance(value, dict) else [value]
-    names = list(value) if isinstance(value, dict) else []
-    if not numbers or not all(type(n) is int and n >= 1 for n in numbers) or not all(type(n) is str for n in names):
-        raise ValueError("must be a number of shards per split, or a number for each split: {train: 16, eval: 2}")
-    return value  # type: ignore[return-value]
-
-
-def _delimiter(value: str) -> str:
-    if len(value) != 1 or not value.isascii() or value in '"\r\n\0':
-        raise ValueError('must be one ASCII character other than a quote or a line end; a tab is written "\\t"')
-    return value
-
-
-def _unique(value: tuple[str, ...]) -> tuple[str, ...]:
-    if not value:
-        raise ValueError("is an empty list: name something, or leave the key out")
-    twice = next((item for i, item in enumerate(value) if item in value[:i]), None)
-    if twice is not None:
-        raise ValueError(f"names {twice!r} twice")
-    return value
-
-
-def _bad_row_limit(value: object) -> BadRowLimit:
-    text = str(value).strip()
-    if not isinstance(value, bool):
-        if re.fullmatch(r"\d+", text):
-            return BadRowLimit(int(text))
-        if percent := re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text):
-            value = float(percent[1]) / 100
-        if isinstance(value, float) and 0 < value < 1:
-            return BadRowLimit(fraction=value)
-    raise ValueError("must be a number of rows, or a part of all rows such as 0.001 or 0.1%")
-
-
-def _plain_limit(limit: BadRowLimit) -> int | float:
-    return limit.number if limit.fraction is None else limit.fraction
-
-
-def _one_or_many(value: object) -> object:
-    return (value,) if isinstance(value, str) else _as_tuple(value)
-
-
-def _as_tuple(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _existing_file(value: str, info: ValidationInfo) -> str:
-    path = os.path.join(_folder(info), value)
-    if os.path.isdir(path):
-        raise ValueError("is a folder; name a file")
-    if not os.path.exists(path):
-        raise ValueError(f"does not exist; looked for {path}")
-    if not os.access(path, os.R_OK):
-        raise ValueError("cannot be read; give yourself the right to read it")
-    return value
-
-
-def _pattern(value: object, info: ValidationInfo) -> FilePattern:
-    if not isinstance(value, str) or not value:
-        raise ValueError("must be a path or a pattern such as data/*.csv, or a list of them")
-    return expand(value, folder=_folder(info))
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _folder(info: ValidationInfo) -> str:
-    return str(info.context["folder"])  # type: ignore[index]
-
-
-Size = Annotated[int, BeforeValidator(parse_size)]
-FileName = Annotated[str, AfterValidator(_file_name)]
-ExistingFile = Annotated[str, AfterValidator(_existing_file)]
-Names = Annotated[tuple[str, ...], BeforeValidator(_one_or_many), AfterValidator(_unique)]
-SpanLabel = Annotated[str, BeforeValidator(parse_span)]
-Pattern = Annotated[FilePattern, PlainValidator(_pattern), PlainSerializer(lambda pattern: pattern.text)]
 
 
 class _Model(BaseModel):
@@ -171,12 +56,12 @@ class Source(_Model):
     """
 
     format: Literal["csv", "parquet", "jsonl"]
-    files: Annotated[tuple[Pattern, ...], BeforeValidator(_one_or_many), Field(min_length=1)]
+    files: Patterns
     window: Annotated[int, Field(ge=1)] | None = None
     first: SpanLabel | None = Field(default=None, alias="from")
     last: SpanLabel | None = Field(default=None, alias="to")
-    delimiter: Annotated[str, AfterValidator(_delimiter)] | None = None
-    null_values: Annotated[tuple[str, ...], BeforeValidator(_one_or_many)] | None = None
+    delimiter: Delimiter | None = None
+    null_values: Texts | None = None
     columns: Names | None = None
 
     @property
@@ -194,7 +79,7 @@ class Output(_Model):
     level: Annotated[int, Field(ge=1, le=9)] = 1
     gzip_members: Literal["blocks", "single"] = "blocks"
     shard_size: Size | None = None
-    shards: Annotated[int | dict[str, int], PlainValidator(_shards)] | None = None
+    shards: Shards | None = None
     shuffle: Literal["none", "blocks", "rows"] = "blocks"
     seed: Annotated[int, Field(ge=0)] = 0
 
@@ -212,7 +97,7 @@ class Runner(_Model):
     """Where the build runs: on this machine with so many workers, by default one for each processor."""
 
     name: Literal["direct"] = "direct"
-    workers: Annotated[int, Field(ge=1)] = Field(default_factory=_processors)
+    workers: Annotated[int, Field(ge=1)] = Field(default_factory=processors)
 
 
 class Config(_Model):
@@ -221,15 +106,16 @@ class Config(_Model):
     name: FileName
     source: Source
     schema_file: ExistingFile | None = Field(default=None, alias="schema")
-    splits: Annotated[dict[str, float], Field(min_length=1), AfterValidator(_splits)] | None = None
+    splits: Fractions | None = None
     split_by: Names | None = None
     drop_rows: ExistingFile | None = None
+    prepare: Function | None = None
     preprocess: ExistingFile | None = None
     analyze: Literal["train", "all"] | None = None
     analysis: Literal["columnar", "stock"] = "columnar"
     preprocess_refresh: Literal["always", "frozen"] = "always"
     allow_empty: bool = False
-    max_bad_rows: Annotated[BadRowLimit, PlainValidator(_bad_row_limit), PlainSerializer(_plain_limit)] = BadRowLimit()
+    max_bad_rows: BadRows = BadRowLimit()
     redact: Names | None = None
     output: Output
     runner: Runner = Field(default_factory=Runner)
@@ -276,6 +162,16 @@ class Config(_Model):
     def schema_path(self) -> str | None:
         return self.resolve(self.schema_file) if self.schema_file else None
 
+    @functools.cached_property
+    def source_spec(self) -> SourceSpec:
+        """How the source is read.  Raises ConfigError when the file of ``prepare`` has no such function."""
+        prepare = None
+        if self.prepare is not None:
+            path, _, name = self.prepare.rpartition(":")
+            prepare = UserFunction(self.resolve(path), name)
+            prepare.check(example=f"`def {name}(batch):` that takes a pyarrow.RecordBatch and returns one")
+        return SourceSpec(self.source.format, self.source.options, prepare)
+
     @property
     def preprocess_path(self) -> str | None:
         return self.resolve(self.preprocess) if self.preprocess else None
@@ -320,6 +216,7 @@ def load(path: str, overrides: Sequence[str] = ()) -> Config:
     try:
         config = Config.of(document.data, path=os.path.abspath(path))
         problems = list(_contradictions(config))
+        _ = config.source_spec  # looks at the file of ``prepare``
     except ValidationError as error:
         problems = [describe(found, Config) for found in error.errors(include_url=False)]
     if problems:

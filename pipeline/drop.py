@@ -105,8 +105,7 @@ def mark(
     remove_damaged((task.output for task in tasks), read_index)
     function = functools.partial(
         index_partition,
-        source_format=config.source.format,
-        source_options=config.source.options,
+        source=config.source_spec,
         columns=drop_list.columns,
     )
     run_stage("IndexKeys", function, tasks, workers=workers, work_dir=work_dir)

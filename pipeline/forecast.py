@@ -17,7 +17,7 @@ from pipeline.plan import Cache, build_spec, given_schema, list_partitions, merg
 from pipeline.publish import draft_manifest
 from pipeline.rates import read_rates
 from pipeline.reasons import reasons
-from pipeline.refresh import graph_inputs, kept_transform
+from pipeline.refresh import code_outline, graph_inputs, kept_transform
 from pipeline.shards import PlacedFile, earlier_shards, parts, runs
 from transforms.blockfile import read_block_file
 from transforms.build import BuildSpec, Transform
@@ -25,7 +25,6 @@ from transforms.deal import ShardPlan
 from transforms.errors import CorruptError
 from transforms.files import read_checked
 from transforms.partition import Partition
-from transforms.preprocess import Preprocessing
 from transforms.schema import Schema
 
 log = logging.getLogger("recordmill")
@@ -111,8 +110,7 @@ class _Forecaster:
         steps.append(("assemble", made, taken, written))
         if latest is None:
             return self._forecast(partitions, steps, rates, rates_from, kept_bytes=kept)
-        code = Preprocessing.load(config.preprocess_path).outline() if config.preprocess_path else {}
-        draft = draft_manifest(config, spec, partitions, code=code, graph_inputs=inputs)
+        draft = draft_manifest(config, spec, partitions, code=code_outline(config), graph_inputs=inputs)
         if draft.key == latest.key:
             return self._forecast(partitions, [], rates, rates_from, kept_bytes=sum(s.num_bytes for s in latest.shards))
         why = reasons(latest, draft, schema_before=self._published_schema(latest), schema=schema)

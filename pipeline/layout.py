@@ -152,12 +152,13 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Totals:
-    """Rows; ``read`` = ``written`` + ``bad`` + ``dropped``."""
+    """Rows; ``read`` = ``written`` + ``bad`` + ``dropped`` + ``removed`` (by ``prepare``; negative if it made more)."""
 
     read: int
     bad: int
     written: int
     dropped: int = 0
+    removed: int = 0
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,7 @@ class Manifest:
     """What a version holds and what it was made from.
 
     ``splits``: the shards of each split, in order; ``files``: SHA-256 of each other file, by its path in the version's
-    folder; ``code``: see ``fingerprint.outline``, by module; ``analyzers``: a hash of each one's result.
+    folder; ``code``: see ``refresh.code_outline``; ``analyzers``: a hash of each one's result.
     """
 
     version: str

@@ -22,9 +22,9 @@ from transforms.fingerprint import digest
 from transforms.infer import Profile, merge, to_schema
 from transforms.partition import BadRow, Partition
 from transforms.passes import profile_partition
+from transforms.reading import Reader
 from transforms.rows import RowSpec
 from transforms.schema import Schema
-from transforms.sources import open_source
 from transforms.sources.nested import find
 from transforms.split import Splitter
 
@@ -58,7 +58,7 @@ def remove_damaged(paths: Iterable[str], read: Callable[[str], object]) -> None:
 
 def list_partitions(config: Config, files_by_span: Mapping[str, Sequence[str]] | None = None) -> list[Partition]:
     """The source, or some files of it, cut into partitions; all of it is read once, for the hashes of its content."""
-    source = open_source(config.source.format, config.source.options)
+    source = config.source_spec.open()
     begun = Counter[str]()
     placed = []
     for span, paths in (config.files_by_span if files_by_span is None else files_by_span).items():
@@ -73,7 +73,7 @@ def profile_tasks(config: Config, partitions: Sequence[Partition], cache: Cache)
     """What makes the profile of each partition, for a config without a schema; none where there is one."""
     if config.schema_path is not None:
         return []
-    form = [PROFILE_FORMAT, config.source.format, config.source.options, version("pyarrow")]
+    form = [PROFILE_FORMAT, config.source_spec.key(), version("pyarrow")]
     return [
         Task(p, cache.path("profiles", digest([p.fingerprint, *form]), ".json"), p.name, p.num_bytes)
         for p in partitions
@@ -102,8 +102,7 @@ def read_schema(
     tasks = profile_tasks(config, partitions, cache)
     profiler = functools.partial(
         profile_partition,
-        source_format=config.source.format,
-        source_options=config.source.options,
+        source=config.source_spec,
         bad_row_limit=config.max_bad_rows,
         redact=config.redact or (),
     )
@@ -127,13 +126,14 @@ def _compare_columns(config: Config, schema: Schema, partitions: Sequence[Partit
 
     Looks at the beginning of one file after the other until it has met all features, and at ``LOOKED_AT`` at most.
     """
-    source, kinds = open_source(config.source.format, config.source.options), row_spec(config, schema).kinds
+    kinds = row_spec(config, schema).kinds
     absent = {feature.name: feature.source for feature in schema.features}
     left_out: dict[str, None] = {}
     roots = {feature.source[0] for feature in schema.features} | set(config.split_by or ())
     files = [piece for partition in partitions for piece in partition.slices if piece.first_row == 0]
     for piece in files[:LOOKED_AT]:
-        for raw in itertools.islice(source.read(Partition((piece,)), declared=kinds, on_bad_row=lambda row: None), 2):
+        reader = Reader(Partition((piece,)), config.source_spec, lambda row: None)
+        for raw in itertools.islice(reader.read(declared=kinds), 2):
             absent = {name: path for name, path in absent.items() if find(raw.data, path) is None}
             left_out |= dict.fromkeys(name for name in raw.data.schema.names if name not in roots)
         if not absent:
@@ -151,9 +151,9 @@ def _compare_columns(config: Config, schema: Schema, partitions: Sequence[Partit
 
 def _no_columns(config: Config, partitions: Sequence[Partition]) -> RecordmillError:
     """Why there are none: rows that the source can make nothing of, if it has any."""
-    source, bad = open_source(config.source.format, config.source.options), list[BadRow]()
+    bad: list[BadRow] = []
     for partition in partitions:
-        for _ in source.read(partition, on_bad_row=bad.append):
+        for _ in Reader(partition, config.source_spec, bad.append).read():
             pass
         if bad:
             return BadRowsError(bad)
@@ -179,8 +179,7 @@ def row_spec(config: Config, schema: Schema) -> RowSpec:
             f"({', '.join(sorted(schema.sequence))}); leave preprocess out, or declare these features as ragged"
         )
     return RowSpec(
-        source_format=config.source.format,
-        source_options=config.source.options,
+        source=config.source_spec,
         schema_text=schema.to_text(),
         splitter=Splitter.of(config.split_fractions, keys=config.split_by or ()),
         bad_row_limit=config.max_bad_rows,

@@ -28,14 +28,15 @@ TRANSFORM_SOFTWARE = ("tensorflow", "tensorflow-transform", "tfx-bsl")
 def publish(layout: Layout, folder: str, manifest: Manifest, spec: BuildSpec, *, point: bool = True) -> None:
     """Completes the staged folder, gives it the version's name, and points readers to it, unless told otherwise.
 
-    Raises BuildError when rows were lost or doubled: rows read must equal rows written, bad and dropped, and the shards
-    must hold what was written.
+    Raises BuildError when rows were lost or doubled: rows read must equal rows written, bad, dropped and removed, and
+    the shards must hold what was written.
     """
     in_shards = sum(shard.num_records for shards in manifest.splits.values() for shard in shards)
     totals = manifest.totals
-    if totals.read != totals.written + totals.bad + totals.dropped or in_shards != totals.written:
+    if totals.read != totals.written + totals.bad + totals.dropped + totals.removed or in_shards != totals.written:
         raise BuildError(
-            f"{totals.read} rows were read, {totals.written} written, {totals.bad} bad and {totals.dropped} dropped, "
+            f"{totals.read} rows were read, {totals.written} written, {totals.bad} bad, {totals.dropped} dropped and "
+            f"{totals.removed} removed, "
             f"and the shards hold {in_shards}: these do not add up, so nothing was published. Please report "
             "this: it is a fault of ours"
         )
@@ -116,6 +117,7 @@ def finish_manifest(draft: Manifest, *, block_files: Sequence[BlockFile], shards
             bad=sum(file.counts.bad_rows for file in block_files),
             written=sum(file.counts.rows_written for file in block_files),
             dropped=sum(file.counts.dropped_rows for file in block_files),
+            removed=sum(file.counts.removed_rows for file in block_files),
         ),
     )
 

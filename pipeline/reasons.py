@@ -67,17 +67,18 @@ def _kinds(old: Feature, new: Feature) -> str:
 
 def _code(before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for module in dict.fromkeys([*after, *before]):
-        where = "preprocessing" + (f", module {module}" if module else "")
+        kind, _, name = module.partition("/")
+        where = kind + (f", module {name}" if name else "")
         if module not in before or module not in after:
             yield f"{where}: is {'gone' if module in before else 'new'}"
             continue
         old, new = before[module], after[module]
-        for name in dict.fromkeys([*new, *old]):
-            called = f"`{name}`" if name else "a statement outside of functions"
-            if name not in old or name not in new:
-                yield f"{where}: {called} is {'gone' if name in old else 'new'}"
-            elif list(old[name]) != list(new[name]):
-                yield f"{where}: {'constant in ' if old[name][1] == new[name][1] else ''}{called} changed"
+        for part in dict.fromkeys([*new, *old]):
+            called = f"`{part}`" if part else "a statement outside of functions"
+            if part not in old or part not in new:
+                yield f"{where}: {called} is {'gone' if part in old else 'new'}"
+            elif list(old[part]) != list(new[part]):
+                yield f"{where}: {'constant in ' if old[part][1] == new[part][1] else ''}{called} changed"
 
 
 def _config(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:

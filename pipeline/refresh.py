@@ -17,6 +17,16 @@ TRANSFORM_FOLDERS = ("transform_fn", "transformed_metadata")  # of a version, an
 log = logging.getLogger("recordmill")
 
 
+def code_outline(config: Config) -> dict[str, dict[str, list[str]]]:
+    """``fingerprint.outline`` of the user's code: by what it is for and, after a slash, the module's name."""
+    found: dict[str, dict[str, list[str]]] = {}
+    if config.preprocess_path is not None:
+        found |= {f"preprocessing/{k}": v for k, v in Preprocessing.load(config.preprocess_path).outline().items()}
+    if config.source_spec.prepare is not None:
+        found |= {f"prepare/{k}": v for k, v in config.source_spec.prepare.outline().items()}
+    return found
+
+
 def graph_inputs(config: Config, rows: RowSpec) -> str | None:
     """Hash of what a transform graph depends on besides the data: the code, the features and the analyzed split."""
     if config.preprocess_path is None:

@@ -63,6 +63,7 @@ def show_build(result: BuildResult) -> None:
         table.add_row(escape(name), f"{split.rows:,}", share, f"{split.shards:,}", size(split.num_bytes), per_row)
     console.print(table)
     dropped = f"{result.dropped_rows:,} dropped, " if result.dropped_rows else ""
+    dropped += f"{result.removed_rows:,} removed by prepare, " if result.removed_rows else ""
     console.print(
         f"{result.rows_read:,} rows read, {result.bad_rows:,} bad, {dropped}{written:,} written, "
         f"{size(result.num_bytes)}"

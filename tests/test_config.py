@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.config import Config, load, parse_size
+from pipeline.config import Config, load
+from pipeline.values import parse_size
 from transforms.errors import ConfigError
 
 CONTRACT = """\

@@ -27,7 +27,7 @@ _TRAILER = struct.Struct("<QI8s")
 
 @dataclass(frozen=True)
 class Counts:
-    """What happened to the rows of a partition; ``rows_read`` = ``rows_written`` + ``bad_rows`` + ``dropped_rows``."""
+    """What happened to the rows of a partition: ``rows_read`` is the sum of the written, bad, dropped and removed."""
 
     rows_read: int = 0
     rows_written: int = 0
@@ -35,6 +35,7 @@ class Counts:
     keyless_rows: int = 0  # no value in any column of split_by
     raw_bytes: int = 0  # of the source
     dropped_rows: int = 0  # that ``drop_rows`` names
+    removed_rows: int = 0  # by the user's own step; negative when it made more than it got
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,7 @@ def build_partition(partition: Partition, path: str, *, spec: BuildSpec) -> None
                 bad_rows=len(rows.bad_rows),
                 keyless_rows=rows.keyless_rows,
                 dropped_rows=rows.dropped_rows,
+                removed_rows=rows.removed_rows,
                 raw_bytes=partition.num_bytes,
             ),
             _in_slices(partition, rows.bad_rows),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -34,9 +34,8 @@ def index_keys(
     Its metadata tells under ``missing`` the key columns that no row has.
     """
     found, seen = [np.zeros(0, np.uint64)], set[str]()
-    wanted = frozenset(name for column in columns for name in (column, column.split(".")[0]))
-    for raw in source.read(partition, columns=wanted, on_bad_row=on_bad_row):
-        keys = _keys_of(raw, columns)
+    for raw in source.read(partition, columns=key_columns(columns), on_bad_row=on_bad_row):
+        keys = read_keys(raw, columns)
         seen |= {name for name, column in zip(columns, keys.columns, strict=True) if not pa.types.is_null(column.type)}
         found.append(np.unique(key_hashes(keys)))
     missing = ",".join(column for column in columns if column not in seen)
@@ -51,36 +50,16 @@ def read_index(path: str) -> tuple[np.ndarray, frozenset[str]]:
     return batch.column(0).to_numpy(), frozenset(filter(None, missing.split(",")))
 
 
+def key_columns(names: Sequence[str]) -> frozenset[str]:
+    """The columns of the source that hold the keys: those of the names, or those with the fields that they lead to."""
+    return frozenset(name for column in names for name in (column, column.split(".")[0]))
+
+
 def write_keys(keys: pa.RecordBatch, path_of: Callable[[str], str]) -> DropKeys:
     """Commits the keys (text columns named as the key columns) under the path for their digest."""
     name = digest([keys.schema.names, [column.to_pylist() for column in keys.columns]])
     write_checked(path_of(name), _to_bytes(keys))
     return DropKeys(digest=name, columns=tuple(keys.schema.names), path=path_of(name))
-
-
-def read_kept(
-    source: Source,
-    partition: Partition,
-    *,
-    columns: frozenset[str] | None = None,
-    declared: Mapping[str, str] | None = None,
-    on_bad_row: Callable[[BadRow], None],
-    on_dropped: Callable[[int], None] = lambda count: None,
-) -> Iterator[RawBatch]:
-    """``Source.read`` without the rows that the partition's ``drop`` names; ``on_dropped`` gets their number."""
-    drop = partition.drop
-    if drop is None:
-        yield from source.read(partition, columns=columns, declared=declared, on_bad_row=on_bad_row)
-        return
-    matcher = _load(drop.path)
-    if columns is not None:
-        columns |= {name for column in drop.columns for name in (column, column.split(".")[0])}
-    for raw in source.read(partition, columns=columns, declared=declared, on_bad_row=on_bad_row):
-        dropped = matcher.matches(_keys_of(raw, drop.columns))
-        if dropped.any():
-            on_dropped(int(dropped.sum()))
-            raw = RawBatch(raw.data.filter(pa.array(~dropped)), raw.path, raw.rows[~dropped], typed=raw.typed)
-        yield raw
 
 
 class KeyMatcher:
@@ -100,7 +79,8 @@ class KeyMatcher:
 
 
 @functools.lru_cache(maxsize=16)
-def _load(path: str) -> KeyMatcher:
+def matcher(path: str) -> KeyMatcher:
+    """Of the keys that ``write_keys`` wrote."""
     return KeyMatcher(_from_bytes(read_checked(path)))
 
 
@@ -113,7 +93,7 @@ def _is_binary(kind: pa.DataType) -> bool:
     return kind in (pa.binary(), pa.large_binary()) or bool(pa.types.is_fixed_size_binary(kind))
 
 
-def _keys_of(raw: RawBatch, columns: Sequence[str]) -> pa.RecordBatch:
+def read_keys(raw: RawBatch, columns: Sequence[str]) -> pa.RecordBatch:
     """The key columns; nulls where the batch has none of the name.  Raises SchemaError for what is not text-like."""
     found = []
     for name in columns:

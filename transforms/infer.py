@@ -150,7 +150,11 @@ def _profile_column(source: tuple[str, ...], column: pa.Array, batch: RawBatch) 
         least=least,
         most=most,
         fixed=len(source) == 1 and bool(pa.types.is_fixed_size_list(fixed)),
-        evidence=tuple(_look(column, batch) if batch.typed else _look_at_cells(column, batch)),
+        evidence=tuple(
+            _look_at_cells(column, batch)
+            if not batch.typed and pa.types.is_string(column.type)
+            else _look(column, batch)
+        ),
     )
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from transforms.drop import index_keys, read_kept
+from transforms.drop import index_keys
 from transforms.errors import BadRowsError
 from transforms.files import write_checked
 from transforms.infer import profile
 from transforms.partition import BadRow, BadRowLimit, Partition, redacted
+from transforms.reading import Reader, SourceSpec
 from transforms.rows import PartitionRows, RowSpec
-from transforms.sources import open_source
 
 if TYPE_CHECKING:
     from transforms.analyze import PhaseSpec
@@ -23,8 +23,7 @@ def profile_partition(
     partition: Partition,
     path: str,
     *,
-    source_format: str,
-    source_options: Mapping[str, Any],
+    source: SourceSpec,
     bad_row_limit: BadRowLimit,
     redact: Sequence[str] = (),
 ) -> None:
@@ -35,8 +34,7 @@ def profile_partition(
     at it.
     """
     rejected: list[BadRow] = []
-    source = open_source(source_format, source_options)
-    found = profile(read_kept(source, partition, on_bad_row=rejected.append))
+    found = profile(Reader(partition, source, rejected.append).read())
     at_fault = [row for row in rejected if row.column is not None]
     if not bad_row_limit.allows(len(at_fault)):
         rows = redacted(sorted(rejected, key=lambda row: (row.path, row.row)), redact)
@@ -44,12 +42,9 @@ def profile_partition(
     write_checked(path, found.to_json())
 
 
-def index_partition(
-    partition: Partition, path: str, *, source_format: str, source_options: Mapping[str, Any], columns: Sequence[str]
-) -> None:
+def index_partition(partition: Partition, path: str, *, source: SourceSpec, columns: Sequence[str]) -> None:
     """Commits the index of the partition's keys (``drop.index_keys``); rows that the source rejects have none."""
-    source = open_source(source_format, source_options)
-    index_keys(source, partition, path, columns=columns, on_bad_row=lambda row: None)
+    index_keys(source.open(), partition, path, columns=columns, on_bad_row=lambda row: None)
 
 
 def accumulate_partition(

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import ast
 import functools
-import importlib.util
 import os
-import sys
-import sysconfig
 import threading
-import traceback
-from collections.abc import Callable, Iterator, Mapping
-from importlib.machinery import PathFinder
+from collections.abc import Callable
 from importlib.metadata import version
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from transforms.errors import ConfigError, SchemaError
-from transforms.fingerprint import digest, hash_python, outline
+from transforms.errors import SchemaError
+from transforms.fingerprint import digest
 from transforms.schema import Schema
 from transforms.tensors import (
     TensorReader,
@@ -31,23 +24,20 @@ from transforms.tensors import (
     import_tensorflow,
     type_specs,
 )
-
-if TYPE_CHECKING:
-    from types import ModuleType
+from transforms.usercode import UserFunction
 
 FUNCTION = "preprocessing_fn"
 LIBRARIES = ("tensorflow", "tensorflow_transform", "tfx_bsl")  # whose versions may change what the function makes
-
 MANY_ROWS = 1000  # of a batch: a function that fails on more is at fault itself
 
 _loading = threading.RLock()
 
 
-class Preprocessing:
-    """The ``preprocessing_fn`` of a Python file; pickled as the path, and loaded again where it arrives."""
+class Preprocessing(UserFunction):
+    """The ``preprocessing_fn`` of a Python file."""
 
-    def __init__(self, path: str) -> None:
-        self.path = os.path.abspath(path)
+    def __init__(self, path: str, name: str = FUNCTION) -> None:
+        super().__init__(path, name)
 
     @classmethod
     def load(cls, path: str) -> Preprocessing:
@@ -56,28 +46,13 @@ class Preprocessing:
         Raises ConfigError, which names the path, when it cannot be read or has no ``preprocessing_fn``.
         """
         loaded = cls(path)
-        if not _may_define(_parse(loaded.path), FUNCTION):
-            raise ConfigError(
-                f"{path}: has no function {FUNCTION}; define `def {FUNCTION}(inputs):` that returns a dict of features"
-            )
+        loaded.check(example=f"`def {FUNCTION}(inputs):` that returns a dict of features")
         return loaded
-
-    def __reduce__(self) -> tuple[type[Preprocessing], tuple[str]]:
-        return Preprocessing, (self.path,)
 
     @functools.cached_property
     def digest(self) -> str:
-        """A hash of the file and of the project's modules that it imports, and of the libraries' versions.
-
-        Comments and layout do not count.  Modules that are imported under a name made at run time, and files that the
-        function reads, are not seen.
-        """
-        modules = {name: hash_python(path) for name, path in _project_modules(self.path).items()}
-        return digest({"modules": modules, "libraries": {name: version(name) for name in LIBRARIES}})
-
-    def outline(self) -> dict[str, dict[str, list[str]]]:
-        """``fingerprint.outline`` of the file (under ``""``) and of the project's modules that it imports, by name."""
-        return {name: outline(path) for name, path in _project_modules(self.path).items()}
+        """``UserFunction.digest`` with the versions of the libraries that the function is written with."""
+        return digest({"modules": super().digest, "libraries": {name: version(name) for name in LIBRARIES}})
 
     @functools.cached_property
     def function(self) -> Callable[[Any], Any]:
@@ -85,71 +60,8 @@ class Preprocessing:
 
         Raises ConfigError with the user's line when the file cannot be imported.
         """
-        function = getattr(_import(self.path), FUNCTION, None)
-        if not callable(function):
-            raise ConfigError(f"{self.path}: {FUNCTION} is not a function; define `def {FUNCTION}(inputs):`")
-        return _with_feature_types(function)
-
-    def where(self, error: BaseException) -> str:
-        """The user's line that an error comes from, for messages: ``preprocessing.py:12: x = y``."""
-        return _user_line(error, os.path.dirname(self.path)) or self.path
-
-
-def _parse(path: str) -> ast.Module:
-    try:
-        return ast.parse(Path(path).read_bytes(), filename=path)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (SyntaxError, ValueError) as error:
-        line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
-        raise ConfigError(f"{path}{line}: is not Python: {error}") from error
-
-
-def _may_define(tree: ast.Module, name: str) -> bool:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
-            return True
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == name:
-            return True
-        if isinstance(node, ast.alias) and (node.asname or node.name) in (name, "*"):
-            return True
-    return False
-
-
-def _import(path: str) -> ModuleType:
-    """The file as a new module; its folder is on ``sys.path`` meanwhile, and modules beside it are imported anew."""
-    folder, name = os.path.dirname(path), f"preprocessing_{digest(path)}"
-    import_tensorflow()
-    with _loading:
-        _forget_modules_of(folder, _project_modules(path))
-        spec = importlib.util.spec_from_file_location(name, path)
-        if spec is None or spec.loader is None:
-            raise ConfigError(f"{path}: is not a Python file; give it a name that ends in .py")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        sys.path.insert(0, folder)
-        try:
-            spec.loader.exec_module(module)
-        except Exception as error:
-            del sys.modules[name]
-            line = _user_line(error, folder) or path
-            raise ConfigError(f"{line}: cannot be imported: {type(error).__name__}: {error}") from error
-        finally:
-            sys.path.remove(folder)
-    return module
-
-
-def _forget_modules_of(folder: str, modules: Mapping[str, str]) -> None:
-    """Takes modules out of ``sys.modules`` that are to come from the folder: they may be older, or another's."""
-    ours = __name__.partition(".")[0]
-    for name, location in modules.items():
-        if location.startswith(folder + os.sep) and name.partition(".")[0] != ours:
-            sys.modules.pop(name, None)
-
-
-def _user_line(error: BaseException, folder: str) -> str | None:
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(folder + os.sep)]
-    return f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else None
+        import_tensorflow()
+        return _with_feature_types(super().function)
 
 
 def _with_feature_types(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -181,70 +93,6 @@ def _as_feature(name: str, tensor: Any) -> Any:
         ):
             cast = tf.nest.map_structure(tf.identity, cast, expand_composites=True)
     return cast
-
-
-# ---- the modules that a file imports ---------------------------------------------------------------------------------
-
-
-def _project_modules(path: str) -> dict[str, str]:
-    """Name -> path of the file and of all modules that it imports, directly or not, and that are not installed."""
-    folder = os.path.dirname(path)
-    found: dict[str, str] = {"": path}
-    todo = [("", path)]
-    while todo:
-        importer, file = todo.pop()
-        is_package = os.path.basename(file) == "__init__.py"
-        for name in _imported(ast.parse(Path(file).read_bytes(), filename=file), importer, is_package):
-            for module, location in _locate(name, folder):
-                if module not in found:
-                    found[module] = location
-                    todo.append((module, location))
-    return dict(sorted(found.items()))
-
-
-def _imported(tree: ast.Module, importer: str, is_package: bool) -> Iterator[str]:
-    """Absolute names of what the module may import; ``from a import b`` may mean the module ``a.b``."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            parents = importer.split(".") if importer else []
-            base = parents[: len(parents) - node.level + is_package] if node.level else []
-            parts = [*base, *(node.module.split(".") if node.module else [])]
-            if parts:
-                yield ".".join(parts)
-            yield from (".".join([*parts, alias.name]) for alias in node.names)
-
-
-def _locate(name: str, folder: str) -> Iterator[tuple[str, str]]:
-    """The files of a module and of the packages around it; nothing for what is installed or is not a module."""
-    if name.partition(".")[0] in sys.stdlib_module_names:
-        return
-    search: list[str] = [folder, *sys.path]
-    parts = name.split(".")
-    for depth in range(1, len(parts) + 1):
-        spec = PathFinder.find_spec(".".join(parts[:depth]), search)
-        if spec is None or (spec.origin and _is_installed(spec.origin)):
-            return
-        if spec.origin and spec.origin.endswith(".py"):
-            yield ".".join(parts[:depth]), spec.origin
-        if spec.submodule_search_locations is None:
-            return
-        search = list(spec.submodule_search_locations)
-
-
-@functools.cache
-def _installed_folders() -> tuple[str, ...]:
-    paths = sysconfig.get_paths()
-    return tuple(os.path.realpath(paths[key]) + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib"))
-
-
-def _is_installed(path: str) -> bool:
-    real = os.path.realpath(path)
-    return real.startswith(_installed_folders()) or f"{os.sep}site-packages{os.sep}" in real
-
-
-# ---- the transform graph ---------------------------------------------------------------------------------------------
 
 
 class TransformGraph:

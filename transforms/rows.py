@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from transforms.drop import read_kept
 from transforms.errors import BadRowsError, SchemaError
 from transforms.partition import BadRow, BadRowLimit, Partition, RawBatch, redacted
 from transforms.prepare import Preparer
+from transforms.reading import Reader, SourceSpec
 from transforms.schema import Schema
-from transforms.sources import open_source
 from transforms.split import Splitter
 
 
@@ -23,8 +22,7 @@ from transforms.split import Splitter
 class RowSpec:
     """How the source is read, what its columns are as features, and which split a row belongs to."""
 
-    source_format: str
-    source_options: Mapping[str, Any]
+    source: SourceSpec
     schema_text: str  # TFMD Schema in text form
     splitter: Splitter
     bad_row_limit: BadRowLimit = BadRowLimit()  # neither is part of ``key``: what is written does not depend on it
@@ -52,7 +50,7 @@ class RowSpec:
         """What the rows and their splits depend on besides the partition's content."""
         one = len(self.splitter.names) == 1
         return {
-            "source": [self.source_format, dict(self.source_options)],
+            "source": self.source.key(),
             "schema": self.schema.digest,
             "splits": list(self.splitter.names) if one else self.splitter,
         }
@@ -82,23 +80,19 @@ class PartitionRows:
     bad_rows: list[BadRow] = field(default_factory=list)
     rows_read: int = 0
     dropped_rows: int = 0
+    removed_rows: int = 0
     keyless_rows: int = 0
 
     def __iter__(self) -> Iterator[FeatureRows]:
-        source = open_source(self.spec.source_format, self.spec.source_options)
+        reader = Reader(self.partition, self.spec.source, self._reject)
         preparer = Preparer(self.spec.schema)
-        for raw in read_kept(
-            source,
-            self.partition,
-            columns=self.spec.columns,
-            declared=self.spec.kinds,
-            on_bad_row=self._reject,
-            on_dropped=self._drop,
-        ):
+        for raw in reader.read(columns=self.spec.columns, declared=self.spec.kinds):
             self.rows_read += raw.data.num_rows
             split = self._assign(raw)
             features, kept = preparer.prepare(raw, on_bad_row=self.bad_rows.append)
             yield FeatureRows(features, split[kept], raw.rows[kept], raw.path)
+        self.dropped_rows, self.removed_rows = reader.dropped, reader.removed
+        self.rows_read += reader.dropped + reader.removed
 
     def of_split(self, split: str | None) -> Iterator[pa.RecordBatch]:
         """The feature batches with the rows of one split only; None: with all rows."""
@@ -119,10 +113,6 @@ class PartitionRows:
         """A row that the source itself could not make sense of: read, but in no batch."""
         self.rows_read += 1
         self.bad_rows.append(row)
-
-    def _drop(self, count: int) -> None:
-        self.rows_read += count
-        self.dropped_rows += count
 
     def _assign(self, raw: RawBatch) -> np.ndarray:
         try:

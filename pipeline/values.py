@@ -1,0 +1,152 @@
+"""What a config's values may be, each with the words for what is wrong with it.
+
+Paths are relative to the folder of the config.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from fractions import Fraction
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, ValidationInfo
+
+from pipeline.patterns import FilePattern, expand, parse_span
+from transforms.partition import BadRowLimit
+
+RESERVED_SPLITS = ("transform_fn", "transformed_metadata", "bad_rows")  # folders that a version has besides its splits
+
+_UNITS = {"": 1, "B": 1} | {
+    f"{prefix}{suffix}": base**power
+    for power, prefix in enumerate("KMGT", start=1)
+    for suffix, base in (("iB", 1024), ("B", 1000))
+}
+
+
+def parse_size(value: object) -> int:
+    """Bytes from a number or from text such as ``128MiB`` (2**20 bytes), ``64MB`` (10**6) or ``1.5GiB``."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", str(value).strip())
+    unit = match and {name.upper(): size for name, size in _UNITS.items()}.get(match[2].upper())
+    if isinstance(value, bool) or not match or not unit:
+        raise ValueError("must be a size such as 128MiB, 64MB or 1GiB")
+    num_bytes = int(Fraction(match[1]) * unit)
+    if num_bytes < 1:
+        raise ValueError("must be at least one byte")
+    return num_bytes
+
+
+def _file_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", value):
+        raise ValueError("becomes part of file names: use letters, digits, '_', '-' and '.', a letter or digit first")
+    return value
+
+
+def _splits(value: dict[str, float]) -> dict[str, float]:
+    for name, fraction in value.items():
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name) or name in RESERVED_SPLITS:
+            raise ValueError(
+                f"{name!r} cannot name a split, since folders and files are named after it: use letters, digits, '_' "
+                f"and '-', a letter or digit first, and none of {', '.join(RESERVED_SPLITS)}"
+            )
+        if not 0 < fraction <= 1:
+            raise ValueError(f"{name!r} gets {fraction}; each split takes a fraction above 0, and 1 at most")
+    total = sum((Fraction(repr(fraction)) for fraction in value.values()), Fraction(0))
+    if abs(total - 1) > Fraction(1, 10**9):
+        raise ValueError(f"the fractions add up to {float(total):.12g}; make them add up to 1, or leave splits out")
+    return value
+
+
+def _shards(value: object) -> int | dict[str, int]:
+    numbers = list(value.values()) if isinstance(value, dict) else [value]
+    names = list(value) if isinstance(value, dict) else []
+    if not numbers or not all(type(n) is int and n >= 1 for n in numbers) or not all(type(n) is str for n in names):
+        raise ValueError("must be a number of shards per split, or a number for each split: {train: 16, eval: 2}")
+    return value  # type: ignore[return-value]
+
+
+def _delimiter(value: str) -> str:
+    if len(value) != 1 or not value.isascii() or value in '"\r\n\0':
+        raise ValueError('must be one ASCII character other than a quote or a line end; a tab is written "\\t"')
+    return value
+
+
+def _unique(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not value:
+        raise ValueError("is an empty list: name something, or leave the key out")
+    twice = next((item for i, item in enumerate(value) if item in value[:i]), None)
+    if twice is not None:
+        raise ValueError(f"names {twice!r} twice")
+    return value
+
+
+def _bad_row_limit(value: object) -> BadRowLimit:
+    text = str(value).strip()
+    if not isinstance(value, bool):
+        if re.fullmatch(r"\d+", text):
+            return BadRowLimit(int(text))
+        if percent := re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text):
+            value = float(percent[1]) / 100
+        if isinstance(value, float) and 0 < value < 1:
+            return BadRowLimit(fraction=value)
+    raise ValueError("must be a number of rows, or a part of all rows such as 0.001 or 0.1%")
+
+
+def _plain_limit(limit: BadRowLimit) -> int | float:
+    return limit.number if limit.fraction is None else limit.fraction
+
+
+def _one_or_many(value: object) -> object:
+    return (value,) if isinstance(value, str) else _as_tuple(value)
+
+
+def _as_tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _function(value: str, info: ValidationInfo) -> str:
+    path, _, name = value.rpartition(":")
+    if not path or not name.isidentifier():
+        raise ValueError("must be a file and a function in it, such as cleaning.py:clean")
+    _existing_file(path, info)
+    return value
+
+
+def _existing_file(value: str, info: ValidationInfo) -> str:
+    path = os.path.join(_folder(info), value)
+    if os.path.isdir(path):
+        raise ValueError("is a folder; name a file")
+    if not os.path.exists(path):
+        raise ValueError(f"does not exist; looked for {path}")
+    if not os.access(path, os.R_OK):
+        raise ValueError("cannot be read; give yourself the right to read it")
+    return value
+
+
+def _pattern(value: object, info: ValidationInfo) -> FilePattern:
+    if not isinstance(value, str) or not value:
+        raise ValueError("must be a path or a pattern such as data/*.csv, or a list of them")
+    return expand(value, folder=_folder(info))
+
+
+def processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _folder(info: ValidationInfo) -> str:
+    return str(info.context["folder"])  # type: ignore[index]
+
+
+Size = Annotated[int, BeforeValidator(parse_size)]
+FileName = Annotated[str, AfterValidator(_file_name)]
+ExistingFile = Annotated[str, AfterValidator(_existing_file)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_one_or_many), AfterValidator(_unique)]
+SpanLabel = Annotated[str, BeforeValidator(parse_span)]
+Pattern = Annotated[FilePattern, PlainValidator(_pattern), PlainSerializer(lambda pattern: pattern.text)]
+Patterns = Annotated[tuple[Pattern, ...], BeforeValidator(_one_or_many), Field(min_length=1)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_one_or_many)]
+Delimiter = Annotated[str, AfterValidator(_delimiter)]
+Fractions = Annotated[dict[str, float], Field(min_length=1), AfterValidator(_splits)]
+Shards = Annotated[int | dict[str, int], PlainValidator(_shards)]
+Function = Annotated[str, AfterValidator(_function)]
+BadRows = Annotated[BadRowLimit, PlainValidator(_bad_row_limit), PlainSerializer(_plain_limit)]
