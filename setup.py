@@ -71,6 +71,7 @@ setup(
         "pyarrow>=21",
         "numpy>=2",
         "deflate>=0.9",
+        "filelock>=3.18",
         "isal>=1.7",
         "pydantic>=2.11",
         "rich>=13.9",

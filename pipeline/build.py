@@ -12,7 +12,9 @@ from pipeline.analysis import make_transform
 from pipeline.badrows import FILE, write_bad_rows
 from pipeline.config import Config
 from pipeline.drop import DropList, mark, read_drop_list
+from pipeline.gc import record_uses
 from pipeline.layout import SCHEMA, Layout, Manifest
+from pipeline.lock import output_lock
 from pipeline.make import Made, Maker
 from pipeline.plan import Cache, build_spec, list_partitions, profile_tasks, read_schema, row_spec
 from pipeline.publish import draft_manifest, finish_manifest, publish
@@ -21,6 +23,7 @@ from pipeline.rates import note_rates
 from pipeline.reasons import reasons
 from pipeline.refresh import code_outline, graph_inputs, kept_transform
 from pipeline.stages import Workers
+from pipeline.versions import find_missing
 from transforms.build import Transform
 from transforms.errors import CorruptError
 from transforms.files import remove_leftovers, temporary_folder
@@ -80,23 +83,25 @@ class _Warnings(logging.Handler):
         self.messages[record.getMessage()] = None
 
 
-def build(config: Config, partitions: Sequence[Partition] | None = None) -> BuildResult:
+def build(config: Config, partitions: Sequence[Partition] | None = None, *, wait: float = 0.0) -> BuildResult:
     """Builds what the config says and publishes it as a new version, or finds that the latest version is that already.
 
-    What earlier builds left in the cache is used again.  ``partitions``: a part of the source (None: all).  Raises a
-    RecordmillError, and leaves the published versions as they were, when anything is wrong.
+    What earlier builds left in the cache is used again.  ``partitions``: a part of the source (None: all).  ``wait``:
+    seconds, for another build of the same output.  Raises a RecordmillError, and leaves the published versions as they
+    were, when anything is wrong.
     """
     layout = Layout(config.output_dir)
     layout.claim()
-    remove_leftovers(layout.dir)
     warnings = _Warnings()
-    log.addHandler(warnings)
-    try:
-        with temporary_folder(layout.cache_dir, "work") as work_dir:
-            return _Build(config, layout, work_dir, warnings).run(partitions)
-    finally:
-        log.removeHandler(warnings)
-        remove_leftovers(layout.dir)  # of worker threads that are still at it after Ctrl-C
+    with output_lock(layout, wait=wait) as locked:
+        remove_leftovers(layout.dir, everything=locked)
+        log.addHandler(warnings)
+        try:
+            with temporary_folder(layout.cache_dir, "work") as work_dir:
+                return _Build(config, layout, work_dir, warnings).run(partitions)
+        finally:
+            log.removeHandler(warnings)
+            remove_leftovers(layout.dir, everything=locked)  # of worker threads that are still at it after Ctrl-C
 
 
 class _Where(TypedDict):
@@ -146,14 +151,16 @@ class _Build:
             graph_inputs=inputs,
             drop_digest=drop_list.digest if drop_list else None,
         )
-        if latest is not None and latest.key == draft.key:
-            return self._result(latest, up_to_date=True, made=None, partitions=len(partitions))
+        same = latest if latest is not None and latest.key == draft.key else self._rolled_back(draft.key)
+        if same is not None:
+            return self._result(same, up_to_date=True, made=None, partitions=len(partitions))
         if latest is not None:
             self.reasons = self._reasons(latest, draft, schema)
         made = self.maker.make(partitions, spec)
         manifest = finish_manifest(draft, block_files=made.block_files, shards=made.shards)
         with step("publish"):
             write_bad_rows(self.config, partitions, made.block_files, made.folder)
+            record_uses(self.layout, manifest.version, self.maker.used)
             publish(self.layout, made.folder, manifest, spec)
         note_rates(self.layout, num_bytes=self.maker.num_bytes, seconds=self.maker.clock.steps)
         return self._result(manifest, up_to_date=False, made=made, partitions=len(partitions))
@@ -171,7 +178,9 @@ class _Build:
             return kept
         with self.maker.clock.step("analyze"):
             self.maker.num_bytes["analyze"] = sum(partition.num_bytes for partition in partitions)
-            return make_transform(self.config, rows, partitions, **self._where(self.maker.workers))
+            made = make_transform(self.config, rows, partitions, **self._where(self.maker.workers))
+            self.maker.used[made.path] = None
+            return made
 
     def _latest(self) -> Manifest | None:
         """The manifest of the latest version, if its files are all there."""
@@ -183,13 +192,28 @@ class _Build:
         except CorruptError as error:
             log.warning("%s; it is built again", error)
             return None
-        sizes = {os.path.join(shard.split, shard.name): shard.num_bytes for shard in manifest.shards}
-        for name in [*sizes, *manifest.files]:
-            path = os.path.join(self.layout.version_dir(latest), name)
-            if not os.path.exists(path) or os.path.getsize(path) != sizes.get(name, os.path.getsize(path)):
-                log.warning("%s is not as it was published; the version is built again", path)
-                return None
+        damage = find_missing(self.layout, manifest)
+        if damage is not None:
+            log.warning("%s: the version is built again", damage)
+            return None
         return manifest
+
+    def _rolled_back(self, key: str) -> Manifest | None:
+        """A whole version with the key, from which readers were led away by a rollback: they are led back to it."""
+        for version in reversed(self.layout.published()):
+            try:
+                manifest = Manifest.load(self.layout.manifest_path(version))
+            except CorruptError:
+                continue
+            if manifest.key == key and find_missing(self.layout, manifest) is None:
+                log.warning(
+                    "version %s is what the config says: readers take it again, instead of %s",
+                    version,
+                    self.layout.latest(),
+                )
+                self.layout.point_to(version)
+                return manifest
+        return None
 
     def _reasons(self, latest: Manifest, draft: Manifest, schema: Schema) -> list[str]:
         with open(os.path.join(self.layout.version_dir(latest.version), SCHEMA), encoding="utf-8") as stream:

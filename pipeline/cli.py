@@ -33,6 +33,9 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Put a value over the config's; may be repeated."),
 ]
+Wait = Annotated[
+    float, typer.Option(metavar="SECONDS", min=0, help="Wait so long for another command that works on the output.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
 
@@ -115,6 +118,7 @@ def build(
         Path | None, typer.Option("--json", metavar="FILE", help="Write what was done to FILE as JSON.")
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print warnings and errors only.")] = False,
+    wait: Wait = 0.0,
 ) -> None:
     """Build what CONFIG says, and publish it as a new version; what is up to date is not built again.
 
@@ -131,7 +135,7 @@ def build(
         from pipeline import report
         from pipeline.build import build as run_build
 
-        result = run_build(loaded)
+        result = run_build(loaded, wait=wait)
         if json_file is not None:
             report.write_json(report.build_to_plain(result), str(json_file))
         if not quiet:
@@ -244,6 +248,72 @@ def verify(
         report.show_verification(found, as_json=as_json)
         if found.faults:
             raise typer.Exit(1)
+
+
+@app.command()
+def versions(directory: Dir, as_json: AsJson = False) -> None:
+    """List the versions of an output folder, and which one readers take.
+
+    \b
+    recordmill versions out/flights
+    """
+    with _errors_as_messages():
+        from pipeline import report
+        from pipeline.versions import list_versions
+
+        report.show_versions(list_versions(str(directory)), as_json=as_json)
+
+
+@app.command()
+def rollback(
+    directory: Dir,
+    version: Annotated[str, typer.Argument(metavar="VERSION", help="The version that readers should take.")],
+    check: Annotated[bool, typer.Option("--verify", help="Look at every byte of it before.")] = False,
+    wait: Wait = 0.0,
+) -> None:
+    """Let readers take another version than the latest, if it is whole.
+
+    A later build of the same data leads them back to the version that the config says.
+
+    \b
+    recordmill rollback out/flights 20260131T093000123Z-1f9c
+    """
+    with _errors_as_messages():
+        from pipeline.versions import rollback as roll
+
+        result = roll(str(directory), version, check=check, wait=wait)
+        typer.echo(f"readers take {result.now} (before: {result.before})")
+
+
+@app.command()
+def gc(
+    directory: Dir,
+    keep: Annotated[int, typer.Option(metavar="N", min=1, help="Keep the newest N versions.")],
+    older_than: Annotated[
+        str, typer.Option(metavar="TIME", help="Remove only what is older, such as 12h or 30d.")
+    ] = "0s",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
+    wait: Wait = 0.0,
+) -> None:
+    """Remove old versions, what of the cache no version needs, and what dead builds left behind.
+
+    The version that readers take always stays.
+
+    \b
+    recordmill gc out/flights --keep 5
+    recordmill gc out/flights --keep 5 --older-than 30d --dry-run
+    """
+    with _errors_as_messages():
+        from pipeline import report
+        from pipeline.gc import gc as collect
+        from pipeline.values import parse_duration
+
+        try:
+            seconds = parse_duration(older_than)
+        except ValueError as error:
+            raise ConfigError(f"--older-than {older_than}: {error}") from error
+        removed = collect(str(directory), keep=keep, older_than=seconds, dry_run=dry_run, wait=wait)
+        report.show_removed(removed, dry_run=dry_run)
 
 
 def main() -> None:

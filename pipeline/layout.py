@@ -2,6 +2,7 @@
 
 ``DIR/recordmill.json``                says that the folder is ours, and in which format
 ``DIR/LATEST``                         the name of the version that readers should take
+``DIR/lock``, ``DIR/lock.json``        held by the one build at a time; who it is
 ``DIR/versions/<version>/``            ``<split>/<shards>``, ``schema.pbtxt``, ``transform_fn/`` and
                                        ``transformed_metadata/`` (with preprocessing), ``manifest.json``
 ``DIR/cache/``                         what later builds use again; may be removed
@@ -52,6 +53,14 @@ class Layout:
     @property
     def pointer(self) -> str:
         return os.path.join(self.dir, "LATEST")
+
+    @property
+    def lock(self) -> str:
+        return os.path.join(self.dir, "lock")
+
+    @property
+    def lock_holder(self) -> str:
+        return os.path.join(self.dir, "lock.json")
 
     @property
     def versions_dir(self) -> str:
@@ -124,11 +133,15 @@ class Layout:
         """From now on readers take this version."""
         write_committed(self.pointer, version + "\n")
 
-    def find(self, version: str | None = None) -> str:
-        """The version asked for, by default the latest.  Raises ConfigError that says what there is instead."""
+    def check_published(self) -> None:
+        """Raises ConfigError unless the folder is an output folder."""
         if not os.path.exists(self.marker):
             raise ConfigError(f"{self.dir} is not an output folder of recordmill: it has no recordmill.json")
         self._check_format()
+
+    def find(self, version: str | None = None) -> str:
+        """The version asked for, by default the latest.  Raises ConfigError that says what there is instead."""
+        self.check_published()
         published, wanted = self.published(), version or self.latest()
         if wanted is None:
             raise ConfigError(f"{self.dir} has no published version yet; `recordmill build` makes one")

@@ -20,6 +20,7 @@ from pipeline.absent import search
 from pipeline.badrows import write_bad_rows
 from pipeline.config import Config
 from pipeline.drop import DropList, mark
+from pipeline.gc import ENTRIES, record_uses
 from pipeline.layout import SCHEMA, Layout, Manifest
 from pipeline.make import Maker
 from pipeline.plan import build_spec, list_partitions, row_spec
@@ -138,6 +139,7 @@ class _Again:
             analyzers=self.manifest.analyzers,
         )
         write_bad_rows(config, partitions, made.block_files, made.folder)
+        record_uses(self.layout, name, maker.used)
         publish(self.layout, made.folder, again, spec, point=False)
         remove_folder(self.folder)
         return name
@@ -181,7 +183,7 @@ def _clean(layout: Layout, used: Collection[str]) -> None:
     """Removes the entries of the cache that may hold the rows: all that are not used."""
     for kind in sorted(os.listdir(layout.cache_dir)):
         folder = os.path.join(layout.cache_dir, kind)
-        if kind not in ("profiles", "blocks", "buckets", "transforms", "accumulators"):
+        if kind not in ENTRIES:
             continue
         for name in sorted(os.listdir(folder)):
             path = os.path.join(folder, name)

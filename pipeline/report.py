@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from pipeline.absent import Absence
     from pipeline.build import BuildResult
     from pipeline.forecast import Forecast
+    from pipeline.gc import Removed
     from pipeline.init import Initialized
     from pipeline.inspect import Inspection
     from pipeline.verify import Verification
+    from pipeline.versions import Version
 
 
 _SHORT_STEP = 0.05  # seconds: steps below are not worth a word
@@ -200,6 +202,45 @@ def show_verification(found: Verification, *, as_json: bool) -> None:
         else "[green]all whole[/]"
     )
     console.print(f"version {escape(found.version)}: {count}: {faults}")
+
+
+def show_versions(found: Sequence[Version], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps([dataclasses.asdict(version) for version in found], indent=1, ensure_ascii=False))
+        return
+    table = _table("version", "created", right=("rows", "shards", "size"))
+    table.add_column("schema")
+    table.add_column("transform")
+    table.add_column("")
+    for version in found:
+        state = "[red]damaged[/]" if version.damage else "[green]latest[/]" if version.is_latest else ""
+        table.add_row(
+            escape(version.name),
+            version.created,
+            f"{version.rows:,}",
+            f"{version.shards:,}",
+            size(version.num_bytes),
+            version.schema_digest[:8],
+            (version.transform_digest or "")[:8],
+            state,
+        )
+    console = _console()
+    console.print(table)
+    for version in found:
+        if version.damage:
+            console.print(f"[red]damaged:[/] {escape(version.damage)}")
+
+
+def show_removed(removed: Removed, *, dry_run: bool) -> None:
+    console, done = _console(), "would remove" if dry_run else "removed"
+    for version in removed.versions:
+        console.print(f"{done} version {version}")
+    if removed.kept_cache:
+        console.print(f"[yellow]the cache stays as it is:[/] {escape(removed.kept_cache)}")
+    console.print(
+        f"{done} {len(removed.versions):,} versions, {len(removed.entries):,} entries of the cache, "
+        f"{len(removed.leftovers):,} leftovers: {size(removed.num_bytes)}"
+    )
 
 
 def show_absence(found: Absence, *, as_json: bool) -> None:

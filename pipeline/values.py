@@ -36,6 +36,14 @@ def parse_size(value: object) -> int:
     return num_bytes
 
 
+def parse_duration(value: str) -> float:
+    """Seconds from text such as ``90s``, ``15m``, ``12h``, ``30d`` or ``2w``."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", value.strip())
+    if not match:
+        raise ValueError("must be a time such as 90s, 15m, 12h, 30d or 2w")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}[match[2]]
+
+
 def _file_name(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", value):
         raise ValueError("becomes part of file names: use letters, digits, '_', '-' and '.', a letter or digit first")

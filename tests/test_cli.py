@@ -119,7 +119,7 @@ def test_data_that_fail(folder: Path) -> None:
 def test_whatever_goes_wrong(
     folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, status: int, message: str
 ) -> None:
-    def fail(config: object) -> None:
+    def fail(config: object, **options: object) -> None:
         raise error
 
     monkeypatch.setattr("pipeline.build.build", fail)

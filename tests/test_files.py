@@ -71,19 +71,24 @@ def test_a_partial_write_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_leftovers_of_the_dead_go_and_of_the_living_stay(tmp_path: Path) -> None:
     dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
+    with temporary_folder(str(tmp_path), "ours") as ours:
+        host = ours.rpartition(".tmp-")[2].partition("-")[0]
     names = [
-        f"a.tmp-{dead.stdout.strip()}-aa",
-        f"b.tmp-{os.getpid()}-bb",
-        f"c.tmp-{os.getppid()}-cc",
+        f"a.tmp-{host}-{dead.stdout.strip()}-aa",
+        f"b.tmp-{host}-{os.getpid()}-bb",
+        f"c.tmp-{host}-{os.getppid()}-cc",
+        f"another.tmp-00000000-{dead.stdout.strip()}-hh",
         "d.tmp-kept",
         "e",
     ]
     for name in names:
         (tmp_path / name).touch()
-    (tmp_path / f"folder.tmp-{dead.stdout.strip()}-ff").mkdir()
-    (tmp_path / f"folder.tmp-{dead.stdout.strip()}-ff" / "file").touch()
+    (tmp_path / f"folder.tmp-{host}-{dead.stdout.strip()}-ff").mkdir()
+    (tmp_path / f"folder.tmp-{host}-{dead.stdout.strip()}-ff" / "file").touch()
     remove_leftovers(str(tmp_path))
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[2:])
+    remove_leftovers(str(tmp_path), everything=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["e"]
 
 
 def test_temporary_folder_goes_with_its_files(tmp_path: Path) -> None:

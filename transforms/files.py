@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 import shutil
+import socket
 import uuid
 from collections.abc import Iterator
 
@@ -39,7 +41,7 @@ def committed(path: str) -> Iterator[OutputFile]:
     A block that raises leaves nothing behind; what stood under the name before stays.  Raises OutputError, which
     names the path, when the file cannot be written (a full disk, a quota, a missing right).
     """
-    temporary = f"{path}{TEMPORARY}{os.getpid()}-{uuid.uuid4().hex[:12]}"
+    temporary = _temporary(path)
     folder = os.path.dirname(path) or "."
     with _named(path):
         os.makedirs(folder, exist_ok=True)
@@ -99,27 +101,45 @@ def link_or_copy(source: str, path: str) -> None:
 
 def remove_folder(path: str) -> None:
     """Removes a folder of which readers see all or nothing: it loses its name first."""
-    gone = f"{path}{TEMPORARY}{os.getpid()}-{uuid.uuid4().hex[:12]}"
+    gone = _temporary(path)
     with _named(path):
         os.rename(path, gone)
         sync_folder(os.path.dirname(path))
         shutil.rmtree(gone)
 
 
-def remove_leftovers(folder: str) -> None:
-    """Removes the temporary files and folders below ``folder`` whose process is gone, or is this one.
+def list_leftovers(folder: str, *, everything: bool) -> Iterator[str]:
+    """The temporary files and folders below ``folder`` whose process is gone, or is this one.
 
-    Their names end in ``TEMPORARY``, a process number, and what may follow after a dash.  For folders that only
-    processes of this machine write to.
+    Their names tell host and process.  ``everything``: those of other hosts and of living processes too, for who knows
+    that no other process is at work in the folder.
     """
     for parent, folders, names in os.walk(folder):
-        for name in [*folders, *names]:
-            _, found, rest = name.rpartition(TEMPORARY)
+        found = [name for name in [*folders, *names] if TEMPORARY in name]
+        folders[:] = [name for name in folders if TEMPORARY not in name]
+        for name in sorted(found):
+            host, _, rest = name.rpartition(TEMPORARY)[2].partition("-")
             process = rest.partition("-")[0]
-            if found and process.isdigit() and not _is_another_alive(int(process)):
-                path = os.path.join(parent, name)
-                with contextlib.suppress(FileNotFoundError):
-                    shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+            dead = host == _host() and process.isdigit() and not _is_another_alive(int(process))
+            if everything or dead:
+                yield os.path.join(parent, name)
+
+
+def remove_leftovers(folder: str, *, everything: bool = False) -> None:
+    """Removes what ``list_leftovers`` finds."""
+    for path in list_leftovers(folder, everything=everything):
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+
+
+def _temporary(path: str) -> str:
+    """A new name beside ``path``, which ``list_leftovers`` knows."""
+    return f"{path}{TEMPORARY}{_host()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
+
+
+@functools.cache
+def _host() -> str:
+    return hash_bytes([socket.gethostname().encode()])[:8]
 
 
 def _is_another_alive(process: int) -> bool:
@@ -137,7 +157,7 @@ def _is_another_alive(process: int) -> bool:
 @contextlib.contextmanager
 def temporary_folder(parent: str, name: str) -> Iterator[str]:
     """A new folder that is gone after the block, and that ``remove_leftovers`` knows if the process is killed."""
-    path = os.path.join(parent, f"{name}{TEMPORARY}{os.getpid()}-{uuid.uuid4().hex[:12]}")
+    path = _temporary(os.path.join(parent, name))
     with _named(path):
         os.makedirs(path)
     try:
