@@ -99,13 +99,13 @@ def measure(step: str, options: argparse.Namespace, folder: Path) -> dict[str, f
 def _analyze(preprocessing: Preprocessing, schema: Schema, batches: list[pa.RecordBatch], folder: Path) -> float:
     passes = 0.0
 
-    def run_phase(spec: PhaseSpec) -> list[str]:
+    def run_phase(spec: PhaseSpec) -> list[list[str]]:
         nonlocal passes
         start = time.perf_counter()
         path = str(folder / f"phase-{spec.number}")
         accumulate(spec, batches, path)
         passes += time.perf_counter() - start
-        return [path]
+        return [[path]]
 
     work_dir, out_dir = str(folder / "work"), str(folder / "columnar")
     analyze(preprocessing, schema, run_phase=run_phase, work_dir=work_dir, out_dir=out_dir)

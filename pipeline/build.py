@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypedDict
 
-from pipeline.analysis import make_transform
+from pipeline.analysis import accumulator_folders, make_transform
 from pipeline.badrows import FILE, write_bad_rows
 from pipeline.config import Config
 from pipeline.drop import DropList, mark, read_drop_list
@@ -179,8 +179,9 @@ class _Build:
         with self.maker.clock.step("analyze"):
             self.maker.num_bytes["analyze"] = sum(partition.num_bytes for partition in partitions)
             made = make_transform(self.config, rows, partitions, **self._where(self.maker.workers))
-            self.maker.used[made.path] = None
-            return made
+        accumulators = accumulator_folders(self.config, rows, partitions, self.maker.cache)
+        self.maker.used |= dict.fromkeys([made.path, *accumulators])
+        return made
 
     def _latest(self) -> Manifest | None:
         """The manifest of the latest version, if its files are all there."""

@@ -197,7 +197,7 @@ class _Forecaster:
     def _assume_transform(self, latest: Manifest | None, inputs: str | None) -> Transform:
         if latest is not None and latest.transform_digest and latest.graph_inputs == inputs:
             self.assumed.append("the results of the analysis stay as they are: else all partitions are built again")
-            return Transform("", latest.transform_digest)
+            return Transform("", latest.transform_digest, latest.analyzers)
         return Transform("", "not made yet")
 
     def _block_files(self, partitions: Sequence[Partition], spec: BuildSpec, cache: Cache) -> dict[str, PlacedFile]:

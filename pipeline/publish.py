@@ -94,6 +94,7 @@ def draft_manifest(
         sources=source_files(config, config.files, partitions),
         schema_digest=spec.rows.schema.digest,
         transform_digest=spec.transform.digest if spec.transform else None,
+        analyzers=dict(spec.transform.results) if spec.transform else {},
         software={name: version_of(name) for name in names},
         totals=Totals(0, 0, 0),
         code=code,

@@ -113,7 +113,7 @@ class _Again:
             config, self._partitions(), drop_list, cache=maker.cache, workers=maker.threads, work_dir=maker.work_dir
         )
         digest = self.manifest.transform_digest
-        transform = Transform(self.folder, digest) if digest is not None else None
+        transform = Transform(self.folder, digest, self.manifest.analyzers) if digest is not None else None
         spec = build_spec(config, row_spec(config, schema), partitions, transform)
         draft = draft_manifest(
             config,
@@ -136,7 +136,6 @@ class _Again:
             created=self.manifest.created,
             config=self.manifest.config,
             sources=self.manifest.sources,
-            analyzers=self.manifest.analyzers,
         )
         write_bad_rows(config, partitions, made.block_files, made.folder)
         record_uses(self.layout, name, maker.used)

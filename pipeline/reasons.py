@@ -19,15 +19,20 @@ def reasons(before: Manifest, after: Manifest, *, schema_before: Schema, schema:
         *_sources(before, after),
         *_schema(schema_before, schema),
         *_code(before.code, after.code),
+        *_analyzers(before, after),
         *_config(_flat(before.config), _flat(after.config)),
         *_software(before.software, after.software),
     ]
     return found or ["the format of recordmill's files is another one"]
 
 
-def changed_analyzers(before: Manifest, after: Manifest) -> list[str]:
-    """The names of the analyzers whose results are not what they were, and of those that are new."""
-    return [name for name, result in after.analyzers.items() if before.analyzers.get(name) != result]
+def _analyzers(before: Manifest, after: Manifest) -> Iterator[str]:
+    """Whose results are not what they were."""
+    both = [name for name in after.analyzers if name in before.analyzers]
+    changed = [name.rpartition("/")[0] or name for name in both if before.analyzers[name] != after.analyzers[name]]
+    if changed:
+        verb = "has another result" if len(changed) == 1 else "have other results"
+        yield f"analysis: {_names(list(dict.fromkeys(changed)))} {verb}, so all partitions are encoded again"
 
 
 def _sources(before: Manifest, after: Manifest) -> Iterator[str]:

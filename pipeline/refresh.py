@@ -49,4 +49,4 @@ def kept_transform(config: Config, layout: Layout, latest: Manifest | None, *, i
             if not os.path.exists(file) or file_sha256(file) != sha256:
                 log.warning("%s is not as it was published: the data is analyzed again", file)
                 return None
-    return Transform(folder, latest.transform_digest)
+    return Transform(folder, latest.transform_digest, latest.analyzers)

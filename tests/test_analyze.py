@@ -38,11 +38,11 @@ def case(folder: Path, name: str) -> Preprocessing:
 def run(
     preprocessing: Preprocessing, partitions: list[list[pa.RecordBatch]], out: Path, schema: Schema = SCHEMA
 ) -> AnalysisReport:
-    def run_phase(spec: PhaseSpec) -> list[str]:
+    def run_phase(spec: PhaseSpec) -> list[list[str]]:
         paths = [str(out / "states" / f"{spec.number}-{i}") for i in range(len(partitions))]
         for path, partition in zip(paths, partitions, strict=True):
             accumulate(spec, partition, path)
-        return paths
+        return [[path] for path in paths]
 
     return analyze(preprocessing, schema, run_phase=run_phase, work_dir=str(out / "work"), out_dir=str(out))
 
@@ -122,10 +122,10 @@ def test_vocabularies_of_raw_columns_need_no_graph(tmp_path: Path) -> None:
     return {'x': t['x']}"""
     specs: list[PhaseSpec] = []
 
-    def run_phase(spec: PhaseSpec) -> list[str]:
+    def run_phase(spec: PhaseSpec) -> list[list[str]]:
         specs.append(spec)
         accumulate(spec, cases.make_batches()[:1], str(tmp_path / "state"))
-        return [str(tmp_path / "state")]
+        return [[str(tmp_path / "state")]]
 
     work, out = str(tmp_path / "work"), str(tmp_path / "out")
     analyze(written(tmp_path, body), SCHEMA, run_phase=run_phase, work_dir=work, out_dir=out)
@@ -251,10 +251,10 @@ def test_same_bytes_whoever_runs_first(batches: list[pa.RecordBatch], tmp_path: 
     for order in ((0, 1, 2), (2, 0, 1)):
         out = tmp_path / str(order[0])
 
-        def run_phase(spec: PhaseSpec, out: Path = out, order: tuple[int, ...] = order) -> list[str]:
+        def run_phase(spec: PhaseSpec, out: Path = out, order: tuple[int, ...] = order) -> list[list[str]]:
             for i in order:
                 accumulate(spec, batches[2 * i : 2 * i + 2], str(out / f"{spec.number}-{i}"))
-            return [str(out / f"{spec.number}-{i}") for i in range(3)]
+            return [[str(out / f"{spec.number}-{i}")] for i in range(3)]
 
         analyze(
             case(tmp_path, "core"), SCHEMA, run_phase=run_phase, work_dir=str(out / "work"), out_dir=str(out / "graph")

@@ -131,7 +131,7 @@ def graph(folder: Path, body: str) -> TransformGraph:
 
     def run_phase(spec):
         accumulate(spec, [batch()], str(folder / f"phase-{spec.number}"))
-        return [str(folder / f"phase-{spec.number}")]
+        return [[str(folder / f"phase-{spec.number}")]]
 
     analyze(load(folder), SCHEMA, run_phase=run_phase, work_dir=str(folder / "work"), out_dir=str(out))
     return TransformGraph(str(out), SCHEMA)

@@ -28,10 +28,11 @@ LIBRARIES = ("pyarrow", "isal", "deflate", "zlib-ng")  # whose versions may chan
 
 @dataclass(frozen=True)
 class Transform:
-    """A transform graph: the folder it lies in, and the digest of all that it was made from."""
+    """A transform graph: the folder it lies in, a hash of what it computes, and one of each analyzer's result."""
 
     path: str = field(compare=False)
     digest: str
+    results: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -61,6 +62,12 @@ def file_sha256(path: str) -> str:
     """SHA-256 of the file's content, in hexadecimal."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def folder_sha256(folder: str) -> dict[str, str]:
+    """``file_sha256`` of every file below the folder, by its path in it."""
+    paths = sorted(os.path.join(parent, name) for parent, _, names in os.walk(folder) for name in names)
+    return {os.path.relpath(path, folder): file_sha256(path) for path in paths}
 
 
 def hash_python(path: str) -> str:

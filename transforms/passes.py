@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -48,15 +48,16 @@ def index_partition(partition: Partition, path: str, *, source: SourceSpec, colu
 
 
 def accumulate_partition(
-    partition: Partition, path: str, *, phase: PhaseSpec, rows: RowSpec, split: str | None
+    argument: tuple[Partition, Collection[str]], path: str, *, phase: PhaseSpec, rows: RowSpec, split: str | None
 ) -> None:
-    """Commits what the phase's analyzers accumulate over the partition's rows of the split (None: all) as ``path``.
+    """Commits some sections of the phase, over the partition's rows of the split (None: all), as the file ``path``.
 
     Raises BadRowsError when more rows could not become features than may be bad.
     """
     from transforms.analyze import accumulate
 
-    accumulate(phase, read_features(partition, rows=rows, split=split), path)
+    partition, sections = argument
+    accumulate(phase.only(sections), read_features(partition, rows=rows, split=split), path)
 
 
 def read_features(partition: Partition, *, rows: RowSpec, split: str | None) -> Iterator[pa.RecordBatch]:

@@ -6,7 +6,8 @@
 
 from transforms.analyze.engine import analyze
 from transforms.analyze.phase import accumulate
+from transforms.analyze.sections import SectionFile
 from transforms.analyze.spec import AnalysisReport, PhaseSpec, Unsupported
 from transforms.analyze.stock import analyze_stock
 
-__all__ = ["AnalysisReport", "PhaseSpec", "Unsupported", "accumulate", "analyze", "analyze_stock"]
+__all__ = ["AnalysisReport", "PhaseSpec", "SectionFile", "Unsupported", "accumulate", "analyze", "analyze_stock"]

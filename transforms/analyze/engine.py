@@ -12,30 +12,33 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.analyze import combine, mutual_information, vocabulary, vocabulary_file
+from transforms.analyze.graph_hash import GraphHash, Unhashable, value_digest
 from transforms.analyze.observe import warn_of_spoiled_columns
-from transforms.analyze.phase import OBSERVATIONS, section_name, tensor_name
+from transforms.analyze.phase import tensor_name
 from transforms.analyze.phase_graph import save_model, write_phase_graph
-from transforms.analyze.plan import Source, Traced, evaluate, find_analyzers, trace
+from transforms.analyze.plan import Source, Traced, evaluate, find_analyzers, trace, with_keys
 from transforms.analyze.raw_columns import mark_raw_columns
-from transforms.analyze.sections import SectionFile
+from transforms.analyze.sections import SectionFiles
 from transforms.analyze.spec import AnalysisReport, AnalyzerSpec, GraphFile, PhaseSpec
 from transforms.analyze.tft_internals import internals
 from transforms.errors import BuildError
 from transforms.files import write_committed
+from transforms.fingerprint import digest
 from transforms.preprocess import Preprocessing
 from transforms.schema import Schema
 from transforms.tensors import ancestors, import_tensorflow
 
-RunPhase = Callable[[PhaseSpec], list[str]]
+RunPhase = Callable[[PhaseSpec], Sequence[Sequence[str]]]
 
 
 def analyze(
     preprocessing: Preprocessing, schema: Schema, *, run_phase: RunPhase, work_dir: str, out_dir: str
 ) -> AnalysisReport:
-    """Analyzes the data and writes ``out_dir/transform_fn`` and ``out_dir/transformed_metadata`` as TFT lays them out.
+    """Analyzes the data; writes ``transform_fn`` and ``transformed_metadata`` into ``out_dir``, as TFT lays them out.
 
-    ``run_phase`` gets the spec of a phase, has ``accumulate(spec, batches, path)`` run once for each partition,
-    anywhere that sees ``work_dir``, and returns the paths in partition order.  Results depend on that order alone.
+    ``run_phase`` gets the spec of a phase, and has ``accumulate`` of it, or of parts of it (``PhaseSpec.only``), run
+    for each partition, anywhere that sees ``work_dir``; it returns for each partition, in order, the files that
+    together hold the phase's sections.  Results depend on that order alone.
 
     Raises ConfigError when the ``preprocessing_fn`` fails, and Unsupported, which names the construct, before any pass
     when only stock TFT can analyze it.
@@ -48,7 +51,14 @@ def analyze(
     run = _Run(traced, phases, schema.to_text(), run_phase=run_phase, work_dir=work_dir)
     model = evaluate(traced.operations, run.visit)
     _publish(model, traced.assets, out_dir)
-    return AnalysisReport("columnar", len(phases), sum(map(len, phases.values())), run.num_partitions)
+    return AnalysisReport(
+        "columnar",
+        len(phases),
+        sum(map(len, phases.values())),
+        run.num_partitions,
+        digest=run.digest,
+        results=run.results,
+    )
 
 
 def _publish(model: str, assets: Mapping[str, str], out_dir: str) -> None:
@@ -67,21 +77,23 @@ def _publish(model: str, assets: Mapping[str, str], out_dir: str) -> None:
 class _Phase:
     """A phase that has run: its analyzers, and the files of all partitions."""
 
-    def __init__(self, spec: PhaseSpec, paths: Sequence[str]) -> None:
+    def __init__(self, spec: PhaseSpec, paths: Sequence[Sequence[str]]) -> None:
         self.number = spec.number
         self._index = {analyzer.label: i for i, analyzer in enumerate(spec.analyzers)}
         self.analyzers = spec.analyzers
-        self._files = [SectionFile(path) for path in paths]
+        self._sections = spec.sections
+        self._files = [SectionFiles(files) for files in paths]
         if not self._files:
             raise BuildError(
                 f"phase {spec.number} of the analysis returned no files; there must be one partition at least"
             )
-        warn_of_spoiled_columns(file.open(OBSERVATIONS).get_batch(0) for file in self._files)
+        observed = self._sections[len(self.analyzers) :]
+        warn_of_spoiled_columns(file.open(name).get_batch(0) for file in self._files for name in observed)
 
     def states(self, label: str) -> _States:
         index = self._index[label]
-        name = section_name(index)
-        return _States(self.analyzers[index], [file.open(name) for file in self._files], f"{self.number}-{index}")
+        parts = [file.open(self._sections[index]) for file in self._files]
+        return _States(self.analyzers[index], parts, f"{self.number}-{index}")
 
 
 class _States:
@@ -113,7 +125,10 @@ class _Run:
         self._phases: dict[int, _Phase] = {}
         self._models = 0
         self._seen: set[str] = set()
+        self._bindings: dict[int, tuple[Any, ...]] = {}
         self.num_partitions = 0
+        self.digest: str | None = None
+        self.results: dict[str, str] = {}
 
     def visit(self, operation: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         result = getattr(self, "_" + type(operation).__name__)(operation, *inputs)
@@ -123,8 +138,11 @@ class _Run:
 
     def _CreateSavedModel(self, operation: Any, *bindings: Any) -> Any:
         if operation.label == "CreateSavedModel":
+            self.results = {binding.tensor_name: value_digest(binding) for binding in bindings}
+            self.digest = self._graph_digest(bindings)
             return save_model(self._traced, bindings, {}, self._work_dir)
         number, self._models = self._models, self._models + 1
+        self._bindings[number] = bindings
         fetches = self._spec(number, GraphFile("", False, ())).fetches
         return write_phase_graph(self._traced, bindings, fetches, self._work_dir, number)
 
@@ -138,8 +156,21 @@ class _Run:
         return source if isinstance(source, Source) else source[operation.keys]
 
     def _spec(self, number: int, graph: GraphFile) -> PhaseSpec:
-        analyzers = self._analyzers.get(number, ())
+        analyzers = with_keys(self._analyzers.get(number, ()), self._traced, self._bindings[number])
         return PhaseSpec(number, graph, self._schema_text, analyzers, self._watched(analyzers) if graph.path else ())
+
+    def _graph_digest(self, bindings: Sequence[Any]) -> str | None:
+        """A hash of all that the finished graph computes, and of the names of its vocabularies."""
+        flatten = import_tensorflow().nest.flatten
+        describe = GraphHash(self._traced.graph, self._traced.inputs, bindings)
+        try:
+            outputs = {
+                name: [describe(part.name)[0] for part in flatten(value, expand_composites=True)]
+                for name, value in self._traced.outputs.items()
+            }
+        except Unhashable:
+            return None
+        return digest([outputs, dict(self._traced.assets)])
 
     def _watched(self, analyzers: Sequence[AnalyzerSpec]) -> tuple[str, ...]:
         """The numeric columns behind the numeric analyzers."""

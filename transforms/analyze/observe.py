@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,8 +41,8 @@ class Observer:
                 seen.values += len(values)
                 seen.least, seen.greatest = min(seen.least, values.min()), max(seen.greatest, values.max())
 
-    def batch(self) -> pa.RecordBatch:
-        """A row for each column: column, rows, values, least, greatest."""
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """For each column a row: column, rows, values, least, greatest."""
         schema = pa.schema(
             [
                 ("column", pa.string()),
@@ -52,8 +52,8 @@ class Observer:
                 ("greatest", pa.float64()),
             ]
         )
-        rows = [{"column": name, **vars(seen)} for name, seen in self._ranges.items()]
-        return pa.RecordBatch.from_pylist(rows, schema=schema)
+        for name, seen in self._ranges.items():
+            yield pa.RecordBatch.from_pylist([{"column": name, **vars(seen)}], schema=schema)
 
 
 def warn_of_spoiled_columns(batches: Iterable[pa.RecordBatch]) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,7 +24,6 @@ from transforms.errors import SchemaError
 from transforms.files import committed
 from transforms.tensors import TensorReader, graph_error, import_tensorflow, missing_value
 
-OBSERVATIONS = "columns"
 _loading = threading.Lock()
 
 
@@ -31,10 +31,6 @@ class Accumulator(Protocol):
     def add(self, values: tuple[np.ndarray, ...]) -> None: ...
 
     def batches(self) -> list[pa.RecordBatch]: ...
-
-
-def section_name(index: int) -> str:
-    return f"analyzer-{index}"
 
 
 def accumulate(spec: PhaseSpec, batches: Iterable[pa.RecordBatch], path: str) -> None:
@@ -55,13 +51,8 @@ def accumulate(spec: PhaseSpec, batches: Iterable[pa.RecordBatch], path: str) ->
             elif isinstance(accumulator, VocabularyCounts):
                 accumulator.add_tokens(_tokens(batch, analyzer.column, is_required=analyzer.is_required))
     with committed(path) as output:
-        write_sections(output, _sections(accumulators, observer))
-
-
-def _sections(accumulators: Iterable[Accumulator], observer: Observer) -> Iterator[tuple[str, list[pa.RecordBatch]]]:
-    for index, accumulator in enumerate(accumulators):
-        yield section_name(index), accumulator.batches()
-    yield OBSERVATIONS, [observer.batch()]
+        contents = itertools.chain((a.batches() for a in accumulators), ([batch] for batch in observer.batches()))
+        write_sections(output, zip(spec.sections, contents, strict=True))
 
 
 def make_accumulator(analyzer: AnalyzerSpec) -> Accumulator:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from transforms.analyze.graph_hash import GraphHash, Unhashable, parameters
 from transforms.analyze.spec import AnalyzerSpec, Unsupported
 from transforms.analyze.tft_internals import internals
 from transforms.errors import ConfigError, SchemaError
+from transforms.fingerprint import digest
 from transforms.preprocess import Preprocessing
 from transforms.tensors import type_specs
 
@@ -21,6 +24,7 @@ class Traced:
     specs: Mapping[str, Any]
     graph: Any
     inputs: Mapping[str, Any]
+    outputs: Mapping[str, Any]
     fingerprint: Any
     operations: Any
     assets: Mapping[str, str]
@@ -47,7 +51,7 @@ def trace(preprocessing: Preprocessing, proto: Any, temp_dir: str) -> Traced:
     tft.clear_asset_annotations(graph)
     fingerprint = tft.fingerprint(graph, inputs)
     operations, _, _ = tft.build(graph, inputs, outputs)
-    return Traced(preprocessing.function, specs, graph, inputs, fingerprint, operations, assets)
+    return Traced(preprocessing.function, specs, graph, inputs, outputs, fingerprint, operations, assets)
 
 
 def evaluate(value: Any, visit: Callable[[Any, tuple[Any, ...]], tuple[Any, ...]]) -> Any:
@@ -136,6 +140,22 @@ def find_analyzers(operations: Any) -> dict[int, tuple[AnalyzerSpec, ...]]:
 
     evaluate(operations, visit)
     return {number: tuple(analyzers) for number, analyzers in sorted(phases.items())}
+
+
+def with_keys(analyzers: tuple[AnalyzerSpec, ...], traced: Traced, bindings: Sequence[Any]) -> tuple[AnalyzerSpec, ...]:
+    """The analyzers with their keys, where they can have one; ``bindings``: the results of earlier phases."""
+    describe = GraphHash(traced.graph, traced.inputs, bindings)
+    return tuple(dataclasses.replace(analyzer, key=_key(analyzer, describe)) for analyzer in analyzers)
+
+
+def _key(analyzer: AnalyzerSpec, describe: GraphHash) -> str:
+    try:
+        tensors = [] if analyzer.column is not None else [describe(name)[0] for name in analyzer.tensors]
+        combiner = parameters(analyzer.combiner)
+    except Unhashable:
+        return ""
+    how = [analyzer.kind, analyzer.weighted, analyzer.is_text, analyzer.column, analyzer.is_required]
+    return digest([how, tensors, combiner])
 
 
 def count_analyzers(operations: Any) -> tuple[int, int]:

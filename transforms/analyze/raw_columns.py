@@ -13,12 +13,11 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from transforms.analyze.phase import tensor_name
+from transforms.analyze.graph_hash import GraphHash, Unhashable
 from transforms.analyze.plan import Traced, find_analyzers
 from transforms.analyze.spec import AnalyzerSpec
 from transforms.analyze.tft_internals import internals
-from transforms.fingerprint import digest
-from transforms.tensors import import_tensorflow, representations
+from transforms.tensors import representations
 
 
 def mark_raw_columns(analyzers: tuple[AnalyzerSpec, ...], traced: Traced, proto: Any) -> tuple[AnalyzerSpec, ...]:
@@ -27,7 +26,7 @@ def mark_raw_columns(analyzers: tuple[AnalyzerSpec, ...], traced: Traced, proto:
     plain = {name: spec for name, spec in traced.specs.items() if _is_plain(spec, representations(proto)[name])}
     if not candidates or not plain:
         return analyzers
-    describe = _Description(traced.graph, {name: traced.inputs[name] for name in traced.specs})
+    describe = GraphHash(traced.graph, {name: traced.inputs[name] for name in traced.specs}, anonymous=True)
     marked = {a.label: name for a in candidates if (name := _column(describe, a, plain)) is not None}
     dense = {name for name, spec in plain.items() if representations(proto)[name].WhichOneof("kind") == "dense_tensor"}
     return tuple(
@@ -45,8 +44,11 @@ def _is_plain(spec: Any, representation: Any) -> bool:
     return not dense or (not tensor.shape.dim and not tensor.HasField("default_value"))
 
 
-def _column(describe: _Description, analyzer: AnalyzerSpec, plain: Mapping[str, Any]) -> str | None:
-    text, inputs = describe(analyzer.tensors[0])
+def _column(describe: GraphHash, analyzer: AnalyzerSpec, plain: Mapping[str, Any]) -> str | None:
+    try:
+        text, inputs = describe(analyzer.tensors[0])
+    except Unhashable:
+        return None
     if len(inputs) != 1:
         return None
     (name,) = inputs
@@ -66,41 +68,4 @@ def _reference(spec: Any) -> str:
         graph, inputs, outputs = internals().trace(preprocessing_fn, {"input": spec}, False, temp_dir)
         operations, _, _ = internals().build(graph, inputs, outputs)
     ((analyzer,),) = find_analyzers(operations).values()
-    return _Description(graph, inputs)(analyzer.tensors[0])[0]
-
-
-class _Description:
-    """What a tensor is computed by, as a hash that does not depend on names, and which inputs it is computed from."""
-
-    def __init__(self, graph: Any, inputs: Mapping[str, Any]) -> None:
-        flatten = import_tensorflow().nest.flatten
-        self._graph = graph
-        self._inputs = {
-            part.name: (name, i)
-            for name, value in inputs.items()
-            for i, part in enumerate(flatten(value, expand_composites=True))
-        }
-        self._known: dict[str, tuple[str, frozenset[str]]] = {}
-
-    def __call__(self, name: str) -> tuple[str, frozenset[str]]:
-        return self._tensor(self._graph.get_tensor_by_name(tensor_name(name)))
-
-    def _tensor(self, tensor: Any) -> tuple[str, frozenset[str]]:
-        if tensor.name in self._inputs:
-            name, component = self._inputs[tensor.name]
-            return f"input {component}", frozenset({name})
-        text, inputs = self._operation(tensor.op)
-        return f"{text}:{tensor.value_index}", inputs
-
-    def _operation(self, operation: Any) -> tuple[str, frozenset[str]]:
-        if operation.name not in self._known:
-            parts = [self._tensor(tensor) for tensor in operation.inputs]
-            parts += [self._operation(other) for other in operation.control_inputs]
-            text = digest([operation.type, _attributes(operation), [part[0] for part in parts]])
-            self._known[operation.name] = text, frozenset().union(*(part[1] for part in parts))
-        return self._known[operation.name]
-
-
-def _attributes(operation: Any) -> dict[str, str]:
-    attributes = operation.node_def.attr.items()
-    return {k: v.SerializeToString(deterministic=True).hex() for k, v in attributes if k != "_output_shapes"}
+    return GraphHash(graph, inputs, anonymous=True)(analyzer.tensors[0])[0]

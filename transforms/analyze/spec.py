@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from transforms.errors import ConfigError
 
 Kind = Literal["combine", "combine_per_key", "vocabulary", "mutual_information"]
+
+
+OBSERVED = "column "  # before the name of a column that was looked at
+UNKEPT = "analyzer"  # before the number of an analyzer without a key
 
 
 class Unsupported(ConfigError):
@@ -31,7 +36,8 @@ class AnalyzerSpec:
     ``tensors``: names in the phase's graph.  ``combiner``: TFT's object, for the combining kinds.  ``weighted``:
     whether a vocabulary sums weights rather than counting.  ``is_text``: whether tokens are bytes, else int64.
     ``column``: the input whose values are the tokens as they stand, so that no graph has to run for them; it
-    ``is_required`` when each row must have one.
+    ``is_required`` when each row must have one.  ``key``: a hash of all of this and of what computes the tensors, under
+    which what it accumulated is kept; empty where that cannot be told.
     """
 
     label: str
@@ -42,6 +48,7 @@ class AnalyzerSpec:
     is_text: bool = True
     column: str | None = None
     is_required: bool = False
+    key: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,25 @@ class PhaseSpec:
     watched: tuple[str, ...] = ()
 
     @property
+    def sections(self) -> tuple[str, ...]:
+        """The names under which a partition's file holds the states of the analyzers, and what is seen of each watched
+        column."""
+        states = (a.key or f"{UNKEPT} {self.number} {i}" for i, a in enumerate(self.analyzers))
+        return (*states, *(f"{OBSERVED}{name}" for name in self.watched))
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether all of its accumulators can be kept for later builds."""
+        return all(analyzer.key for analyzer in self.analyzers)
+
+    def only(self, sections: Collection[str]) -> PhaseSpec:
+        """The part of the phase that makes these sections."""
+        names = self.sections
+        analyzers = tuple(a for a, name in zip(self.analyzers, names, strict=False) if name in sections)
+        watched = tuple(name for name in self.watched if f"{OBSERVED}{name}" in sections)
+        return replace(self, analyzers=analyzers, watched=watched)
+
+    @property
     def fetches(self) -> tuple[str, ...]:
         """The tensors that must be computed, in a fixed order."""
         return tuple(sorted({t for a in self.analyzers if a.column is None for t in a.tensors}))
@@ -86,6 +112,8 @@ class AnalysisReport:
     analyzers: int
     partitions: int
     fallback: str | None = None
+    digest: str | None = None  # of what the graph computes; None where that cannot be told
+    results: Mapping[str, str] = field(default_factory=dict)  # a hash of each analyzer's result, by its tensor
 
     def __str__(self) -> str:
         if not self.analyzers:
