@@ -31,7 +31,11 @@ def publish(layout: Layout, folder: str, manifest: Manifest, spec: BuildSpec, *,
     Raises BuildError when rows were lost or doubled: rows read must equal rows written, bad, dropped and removed, and
     the shards must hold what was written.
     """
-    in_shards = sum(shard.num_records for shards in manifest.splits.values() for shard in shards)
+    for shard in manifest.shards:
+        path = os.path.join(folder, shard.split, shard.name)
+        if not os.path.exists(path) or os.path.getsize(path) != shard.num_bytes:
+            raise BuildError(f"{path}: is not as it was made, so nothing was published; run the build again")
+    in_shards = sum(shard.num_records for shard in manifest.shards)
     totals = manifest.totals
     if totals.read != totals.written + totals.bad + totals.dropped + totals.removed or in_shards != totals.written:
         raise BuildError(

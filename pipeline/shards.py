@@ -91,7 +91,7 @@ def make_shards(
 ) -> tuple[list[ShardInfo], int]:
     """Makes the shards below the folder ``staged``.  Returns them in order, and how many were taken as they are."""
     known = earlier_shards(layout)
-    folder = os.path.join(work_dir, "shards")
+    folder = f"{staged}.shards"  # what each is like: beside the shards, so that one cannot be without the other
     tasks, taken = [], 0
     for plan in plans:
         earlier = known.get(plan.key(compression))

@@ -55,7 +55,7 @@ def committed(path: str) -> Iterator[OutputFile]:
             os.replace(temporary, path)
             sync_folder(folder)
     finally:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # it has its name already, or what went wrong is told
             os.unlink(temporary)
 
 
