@@ -265,7 +265,8 @@ def kill_test(folder: Path, *, steps: int, seed: int, workers: int = 2) -> None:
     world = World(folder, rng, preprocess=False)
     build_in(folder, "out")
     code = "import sys; sys.path.insert(0, 'tests'); import soak; soak.make_small()\nfrom pathlib import Path\n"
-    code += f"print('ready', flush=True); sys.stdin.readline(); soak.build_in(Path({str(folder)!r}), 'out', workers={workers})"
+    code += "print('ready', flush=True); sys.stdin.readline()\n"
+    code += f"soak.build_in(Path({str(folder)!r}), 'out', workers={workers})"
     killed = 0
     for step in range(steps):
         said = world.edit() if rng.random() < 0.8 else "nothing"
