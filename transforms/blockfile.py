@@ -93,8 +93,11 @@ class BlockFileWriter:
 
 @contextlib.contextmanager
 def write_block_file(path: str) -> Iterator[BlockFileWriter]:
-    """A writer whose file is committed under ``path`` when the block ends without an error."""
-    with committed(path) as output:
+    """A writer whose file is committed under ``path`` when the block ends without an error.
+
+    Not to the disk: index and blocks have checksums, so that a file that a crash of the machine damaged is noticed.
+    """
+    with committed(path, durable=False) as output:
         yield BlockFileWriter(output)
 
 

@@ -13,8 +13,12 @@ from collections.abc import Iterator
 
 from transforms.errors import CorruptError, OutputError
 from transforms.fingerprint import hash_bytes, read_chunks
+from transforms.native import Int32, Int64, kernel
 
 TEMPORARY = ".tmp-"
+START_BYTES = 8 << 20  # after which the disk begins to write, so that little is left to wait for at the end
+
+_start_writing = kernel("file_start_writing", [Int32, Int64, Int64])
 
 
 class OutputFile:
@@ -24,6 +28,7 @@ class OutputFile:
         self._stream = stream
         self.path = path
         self.num_bytes = 0
+        self._begun = 0  # bytes that the system was told to write
 
     def write(self, content: bytes | bytearray | memoryview) -> None:
         view = memoryview(content).cast("B")
@@ -32,14 +37,18 @@ class OutputFile:
                 taken = self._stream.write(view)
                 self.num_bytes += taken
                 view = view[taken:]
+        if self.num_bytes - self._begun >= START_BYTES:
+            _start_writing(self._stream.fileno(), self._begun, self.num_bytes - self._begun)
+            self._begun = self.num_bytes
 
 
 @contextlib.contextmanager
-def committed(path: str) -> Iterator[OutputFile]:
+def committed(path: str, *, durable: bool = True) -> Iterator[OutputFile]:
     """A binary file that gets its name by one atomic rename, after its bytes are on the disk.
 
-    A block that raises leaves nothing behind; what stood under the name before stays.  Raises OutputError, which
-    names the path, when the file cannot be written (a full disk, a quota, a missing right).
+    A block that raises leaves nothing behind; what stood under the name before stays.  Not ``durable``: the rename does
+    not wait for the disk, so that after a crash of the machine the file may be damaged, which its reader must notice.
+    Raises OutputError, which names the path, when the file cannot be written (a full disk, a quota, a missing right).
     """
     temporary = _temporary(path)
     folder = os.path.dirname(path) or "."
@@ -49,11 +58,13 @@ def committed(path: str) -> Iterator[OutputFile]:
     try:
         with stream:
             yield OutputFile(stream, path)
-            with _named(path):
-                os.fsync(stream.fileno())
+            if durable:
+                with _named(path):
+                    os.fsync(stream.fileno())
         with _named(path):
             os.replace(temporary, path)
-            sync_folder(folder)
+            if durable:
+                sync_folder(folder)
     finally:
         with contextlib.suppress(OSError):  # it has its name already, or what went wrong is told
             os.unlink(temporary)
@@ -66,9 +77,9 @@ def write_committed(path: str, content: bytes | str) -> None:
 
 
 def write_checked(path: str, content: bytes | str) -> None:
-    """``write_committed`` for an entry of a cache: its first line is the hash of the rest (XXH3-128)."""
+    """Writes an entry of a cache: its first line is the hash of the rest (XXH3-128)."""
     data = content.encode() if isinstance(content, str) else content
-    with committed(path) as output:
+    with committed(path, durable=False) as output:
         output.write(hash_bytes([data]).encode() + b"\n")
         output.write(data)
 

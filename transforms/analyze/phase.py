@@ -50,7 +50,7 @@ def accumulate(spec: PhaseSpec, batches: Iterable[pa.RecordBatch], path: str) ->
                 accumulator.add(tuple(tensors[name] for name in analyzer.tensors))
             elif isinstance(accumulator, VocabularyCounts):
                 accumulator.add_tokens(_tokens(batch, analyzer.column, is_required=analyzer.is_required))
-    with committed(path) as output:
+    with committed(path, durable=False) as output:  # its sections have checksums
         contents = itertools.chain((a.batches() for a in accumulators), ([batch] for batch in observer.batches()))
         write_sections(output, zip(spec.sections, contents, strict=True))
 
