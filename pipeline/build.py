@@ -16,7 +16,7 @@ from pipeline.gc import record_uses
 from pipeline.layout import SCHEMA, Layout, Manifest
 from pipeline.lock import output_lock
 from pipeline.make import Made, Maker
-from pipeline.plan import Cache, build_spec, list_partitions, profile_tasks, read_schema, row_spec
+from pipeline.plan import Cache, build_spec, guess_schema, list_partitions, profile_tasks, read_schema, row_spec
 from pipeline.publish import draft_manifest, finish_manifest, publish
 from pipeline.purge import purge
 from pipeline.rates import note_rates
@@ -27,9 +27,14 @@ from pipeline.versions import find_missing
 from transforms.build import Transform
 from transforms.errors import CorruptError
 from transforms.files import remove_leftovers, temporary_folder
+from transforms.infer import to_schema
 from transforms.partition import Partition
 from transforms.rows import RowSpec
 from transforms.schema import Schema
+
+# Formats in which a schema changes nothing of what the source gives.
+BUILT_AHEAD = ("csv", "parquet")
+GUESSED_FROM = 2  # partitions: enough for two workers
 
 log = logging.getLogger("recordmill")
 
@@ -137,6 +142,7 @@ class _Build:
             partitions = list_partitions(self.config) if partitions is None else partitions
             if drop_list is not None:
                 partitions = mark(self.config, partitions, drop_list, **self._where(self.maker.threads))
+        self._build_ahead(partitions)
         with step("schema"):
             self.maker.note("schema", profile_tasks(self.config, partitions, self.maker.cache))
             schema = read_schema(self.config, partitions, **self._where(self.maker.threads))
@@ -164,6 +170,26 @@ class _Build:
             publish(self.layout, made.folder, manifest, spec)
         note_rates(self.layout, num_bytes=self.maker.num_bytes, seconds=self.maker.clock.steps)
         return self._result(manifest, up_to_date=False, made=made, partitions=len(partitions))
+
+    def _build_ahead(self, partitions: Sequence[Partition]) -> None:
+        """Without a given schema, guesses it from a few partitions, and builds the others while it looks at their rows.
+
+        So the source is read once, unless the others say another schema: then their blocks are made when it is known.
+        """
+        config, cache = self.config, self.maker.cache
+        tasks = [task for task in profile_tasks(config, partitions, cache) if not os.path.exists(task.output)]
+        if config.preprocess or config.source.format not in BUILT_AHEAD or len(tasks) <= 2 * GUESSED_FROM:
+            return
+        with self.maker.clock.step("schema"):
+            sample = tasks[:: len(tasks) // GUESSED_FROM][:GUESSED_FROM]
+            self.maker.note("schema", sample)
+            guess = guess_schema(config, sample, partitions, **self._where(self.maker.threads))
+        schema = to_schema(guess)
+        if not schema.features:
+            return
+        spec = build_spec(config, row_spec(config, schema), partitions, None)
+        with self.maker.clock.step("build"):
+            self.maker.build_ahead([task for task in tasks if task not in sample], spec, guess)
 
     def _where(self, workers: Workers) -> _Where:
         return {"cache": self.maker.cache, "workers": workers, "work_dir": self.work_dir}

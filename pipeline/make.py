@@ -20,8 +20,9 @@ from pipeline.stages import Task, Workers, run_stage
 from transforms.assemble import ShardInfo
 from transforms.blockfile import BlockFile, find_damage, read_block_file
 from transforms.bucket import Bucket, shuffle_bucket
-from transforms.build import BuildSpec, bad_rows, build_partition
+from transforms.build import BuildSpec, bad_rows, build_ahead, build_partition
 from transforms.errors import BadRowsError, BuildError, CorruptError
+from transforms.infer import Profile
 from transforms.partition import Partition, redacted
 
 log = logging.getLogger("recordmill")
@@ -71,6 +72,7 @@ class Maker:
     clock: Clock = field(default_factory=Clock)
     used: dict[str, None] = field(default_factory=dict)
     num_bytes: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    ahead: set[str] = field(default_factory=set)  # block files that ``build_ahead`` made
 
     @property
     def cache(self) -> Cache:
@@ -97,6 +99,23 @@ class Maker:
                 raise
             log.info("%s", error)
             return self._make(partitions, spec, "version-again")
+
+    def build_ahead(self, profiles: Sequence[Task], spec: BuildSpec, guess: Profile) -> None:
+        """``transforms.build.build_ahead`` for the partitions that lack a profile, by the tasks that would make it."""
+        blocks = [self._block_task(task.argument, spec) for task in profiles]
+        self.note("build", blocks)
+        tasks = [
+            Task((profile.argument, block.output), profile.output, profile.name, profile.num_bytes)
+            for profile, block in zip(profiles, blocks, strict=True)
+        ]
+        function = functools.partial(build_ahead, spec=spec, guess=guess)
+        missing = [block.output for block in blocks if not os.path.exists(block.output)]
+        run_stage("BuildAhead", function, tasks, workers=self.workers, work_dir=self.work_dir)
+        self.ahead |= {path for path in missing if os.path.exists(path)}
+
+    def _block_task(self, partition: Partition, spec: BuildSpec) -> Task:
+        path = self.cache.path("blocks", spec.key(partition), ".blocks")
+        return Task(partition, path, partition.name, partition.num_bytes)
 
     def note(self, step: str, tasks: Iterable[Task]) -> None:
         """Takes note of what a step has to do, for its rate, and of the files that it makes or finds."""
@@ -142,7 +161,7 @@ class Maker:
 
     def _build_blocks(self, partitions: Sequence[Partition], spec: BuildSpec) -> tuple[list[BlockFile], int]:
         """The block file of each partition, and how many had to be built."""
-        tasks = [Task(p, self.cache.path("blocks", spec.key(p), ".blocks"), p.name, p.num_bytes) for p in partitions]
+        tasks = [self._block_task(partition, spec) for partition in partitions]
         self.note("build", tasks)
         return self._make_block_files("BuildBlocks", functools.partial(build_partition, spec=spec), tasks, self.workers)
 
@@ -152,7 +171,7 @@ class Maker:
         """Runs the stage for what the cache lacks; an entry of the cache that is damaged is reported and made again."""
         remove_damaged((task.output for task in tasks), read_block_file)
         self.used.update(dict.fromkeys(task.output for task in tasks))
-        built = len({task.output for task in tasks if not os.path.exists(task.output)})
+        built = len({t.output for t in tasks if t.output in self.ahead or not os.path.exists(t.output)})
         if built < len(tasks):
             log.info("%s: %d of %d are in the cache", label, len(tasks) - built, len(tasks))
         run_stage(label, function, tasks, workers=workers, work_dir=self.work_dir)

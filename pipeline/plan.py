@@ -100,15 +100,33 @@ def read_schema(
         _compare_columns(config, given, partitions)
         return given
     tasks = profile_tasks(config, partitions, cache)
-    profiler = functools.partial(
-        profile_partition,
-        source=config.source_spec,
-        bad_row_limit=config.max_bad_rows,
-        redact=config.redact or (),
-    )
     remove_damaged((task.output for task in tasks), read_checked)
-    run_stage("InferSchema", profiler, tasks, workers=workers, work_dir=work_dir)
+    _run_profiles(config, tasks, workers=workers, work_dir=work_dir)
     return merged_schema(config, partitions, [read_checked(task.output) for task in tasks])
+
+
+def guess_schema(
+    config: Config,
+    sample: Sequence[Task],
+    partitions: Sequence[Partition],
+    *,
+    cache: Cache,
+    workers: Workers,
+    work_dir: str,
+) -> Profile:
+    """What the partitions whose profiles are known, and those of the sample, say together."""
+    tasks = profile_tasks(config, partitions, cache)
+    remove_damaged((task.output for task in tasks), read_checked)
+    _run_profiles(config, sample, workers=workers, work_dir=work_dir)
+    known = [read_checked(task.output) for task in tasks if os.path.exists(task.output)]
+    return merge(Profile.from_json(profile.decode()) for profile in known)
+
+
+def _run_profiles(config: Config, tasks: Sequence[Task], *, workers: Workers, work_dir: str) -> None:
+    profiler = functools.partial(
+        profile_partition, source=config.source_spec, bad_row_limit=config.max_bad_rows, redact=config.redact or ()
+    )
+    run_stage("InferSchema", profiler, tasks, workers=workers, work_dir=work_dir)
 
 
 def merged_schema(config: Config, partitions: Sequence[Partition], profiles: Iterable[bytes]) -> Schema:

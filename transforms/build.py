@@ -9,13 +9,16 @@ from importlib.metadata import version
 import numpy as np
 import pyarrow as pa
 
-from transforms.blockfile import BlockFile, Counts, SliceRow, write_block_file
+from transforms.blockfile import BlockFile, BlockFileWriter, Counts, SliceRow, write_block_file
 from transforms.compression import Compression
 from transforms.cut import BlockCutter, ShuffleSeed
-from transforms.errors import SchemaError
+from transforms.errors import BadRowsError, SchemaError
 from transforms.example import Encoder
+from transforms.files import write_checked
 from transforms.fingerprint import digest
+from transforms.infer import Profile, merge, profile, to_schema
 from transforms.partition import BadRow, Partition
+from transforms.passes import profile_partition
 from transforms.preprocess import TransformGraph
 from transforms.rows import FeatureRows, PartitionRows, RowSpec
 from transforms.shuffle import random_keys
@@ -92,30 +95,60 @@ def build_partition(partition: Partition, path: str, *, spec: BuildSpec) -> None
     A function of the partition's content and the spec: run again, it writes the same bytes.  Bad rows stand in the
     file too.  Raises BadRowsError when there are more than may be; nothing is committed then.
     """
-    rows = PartitionRows(partition, spec.rows)
-    examples = ExampleMaker(spec)
-    shuffle = ShuffleSeed(spec.seed, partition.fingerprint) if spec.shuffle == "blocks" else None
     with write_block_file(path) as writer:
-        cutter = BlockCutter(writer, spec.stored_as, spec.groups(partition.span), shuffle=shuffle)
-        for batch in rows:
-            records, group = examples.of(batch, on_bad_row=rows.bad_rows.append)
-            if spec.shuffle == "rows":
-                group = group * spec.buckets_of(partition.span) + _deal(partition, cutter.num_records, len(group), spec)
-            cutter.add(records, group)
-        cutter.finish()
-        rows.check()
-        writer.finish(
-            Counts(
-                rows_read=rows.rows_read,
-                rows_written=cutter.num_records,
-                bad_rows=len(rows.bad_rows),
-                keyless_rows=rows.keyless_rows,
-                dropped_rows=rows.dropped_rows,
-                removed_rows=rows.removed_rows,
-                raw_bytes=partition.num_bytes,
-            ),
-            _in_slices(partition, rows.bad_rows),
+        _build(PartitionRows(partition, spec.rows), writer, spec)
+
+
+def build_ahead(argument: tuple[Partition, str], path: str, *, spec: BuildSpec, guess: Profile) -> None:
+    """Commits the partition's profile as ``path`` and, if its rows are as guessed, its block file, in one pass.
+
+    ``argument``: the partition, and the path of the block file.  ``guess``: what other partitions say, of which the
+    spec's schema was made.  Where the rows say another schema, ``build_partition`` has to be run once all is known.
+    """
+    partition, block_path = argument
+    profiles: list[Profile] = []
+    rows = PartitionRows(partition, spec.rows, on_raw=lambda raw: profiles.append(profile([raw])))
+    try:
+        with write_block_file(block_path) as writer:
+            _build(rows, writer, spec)
+            found = merge(profiles)
+            if to_schema(merge([guess, found])) != spec.rows.schema or any(row.column for row in rows.bad_rows):
+                raise _NotAsGuessed
+    except (SchemaError, BadRowsError, _NotAsGuessed):
+        profile_partition(
+            partition, path, source=spec.rows.source, bad_row_limit=spec.rows.bad_row_limit, redact=spec.rows.redact
         )
+    else:
+        write_checked(path, found.to_json())
+
+
+class _NotAsGuessed(Exception):
+    pass
+
+
+def _build(rows: PartitionRows, writer: BlockFileWriter, spec: BuildSpec) -> None:
+    partition, examples = rows.partition, ExampleMaker(spec)
+    shuffle = ShuffleSeed(spec.seed, partition.fingerprint) if spec.shuffle == "blocks" else None
+    cutter = BlockCutter(writer, spec.stored_as, spec.groups(partition.span), shuffle=shuffle)
+    for batch in rows:
+        records, group = examples.of(batch, on_bad_row=rows.bad_rows.append)
+        if spec.shuffle == "rows":
+            group = group * spec.buckets_of(partition.span) + _deal(partition, cutter.num_records, len(group), spec)
+        cutter.add(records, group)
+    cutter.finish()
+    rows.check()
+    writer.finish(
+        Counts(
+            rows_read=rows.rows_read,
+            rows_written=cutter.num_records,
+            bad_rows=len(rows.bad_rows),
+            keyless_rows=rows.keyless_rows,
+            dropped_rows=rows.dropped_rows,
+            removed_rows=rows.removed_rows,
+            raw_bytes=partition.num_bytes,
+        ),
+        _in_slices(partition, rows.bad_rows),
+    )
 
 
 def _in_slices(partition: Partition, rows: Sequence[BadRow]) -> list[SliceRow]:

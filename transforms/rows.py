@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,10 +73,14 @@ class FeatureRows:
 
 @dataclass
 class PartitionRows:
-    """Iterates over the FeatureRows of a partition, once, and counts what it meets."""
+    """Iterates over the FeatureRows of a partition, once, and counts what it meets.
+
+    ``on_raw`` is shown each raw batch with all of its columns, before features are made of it.
+    """
 
     partition: Partition
     spec: RowSpec
+    on_raw: Callable[[RawBatch], None] | None = None
     bad_rows: list[BadRow] = field(default_factory=list)
     rows_read: int = 0
     dropped_rows: int = 0
@@ -86,7 +90,10 @@ class PartitionRows:
     def __iter__(self) -> Iterator[FeatureRows]:
         reader = Reader(self.partition, self.spec.source, self._reject)
         preparer = Preparer(self.spec.schema)
-        for raw in reader.read(columns=self.spec.columns, declared=self.spec.kinds):
+        columns = self.spec.columns if self.on_raw is None else None
+        for raw in reader.read(columns=columns, declared=self.spec.kinds):
+            if self.on_raw is not None:
+                self.on_raw(raw)
             self.rows_read += raw.data.num_rows
             split = self._assign(raw)
             features, kept = preparer.prepare(raw, on_bad_row=self.bad_rows.append)
