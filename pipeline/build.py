@@ -11,6 +11,7 @@ from typing import TypedDict
 from pipeline.analysis import accumulator_folders, make_transform
 from pipeline.badrows import FILE, write_bad_rows
 from pipeline.config import Config
+from pipeline.drift import analyzed_histograms, drifted, histogram_tasks, histograms
 from pipeline.drop import DropList, mark, read_drop_list
 from pipeline.gc import record_uses
 from pipeline.layout import SCHEMA, Layout, Manifest
@@ -27,6 +28,7 @@ from pipeline.versions import find_missing
 from transforms.build import Transform
 from transforms.errors import CorruptError
 from transforms.files import remove_leftovers, temporary_folder
+from transforms.histogram import Histograms, to_bytes
 from transforms.infer import to_schema
 from transforms.partition import Partition
 from transforms.rows import RowSpec
@@ -125,6 +127,8 @@ class _Build:
         self.warnings = warnings
         self.maker = Maker(config, layout, work_dir)
         self.reasons: list[str] = []
+        self.analyzed: Histograms | None = None  # of the data that the transform graph was made from
+        self.drift: list[str] = []
 
     def run(self, partitions: Sequence[Partition] | None = None) -> BuildResult:
         path = self.config.drop_path
@@ -161,13 +165,14 @@ class _Build:
         if same is not None:
             return self._result(same, up_to_date=True, made=None, partitions=len(partitions))
         if latest is not None:
-            self.reasons = self._reasons(latest, draft, schema)
+            self.reasons = self._reasons(latest, draft, schema) + self.drift
         made = self.maker.make(partitions, spec)
         manifest = finish_manifest(draft, block_files=made.block_files, shards=made.shards)
         with step("publish"):
             write_bad_rows(self.config, partitions, made.block_files, made.folder)
             record_uses(self.layout, manifest.version, self.maker.used)
-            publish(self.layout, made.folder, manifest, spec)
+            analyzed = to_bytes(self.analyzed) if self.analyzed is not None else None
+            publish(self.layout, made.folder, manifest, spec, analyzed=analyzed)
         note_rates(self.layout, num_bytes=self.maker.num_bytes, seconds=self.maker.clock.steps)
         return self._result(manifest, up_to_date=False, made=made, partitions=len(partitions))
 
@@ -200,6 +205,9 @@ class _Build:
         if self.config.preprocess_path is None:
             return None
         kept = kept_transform(self.config, self.layout, latest, inputs=inputs)
+        if self.config.preprocess_refresh == "on_drift":
+            with self.maker.clock.step("drift"):
+                kept = self._unless_drifted(rows, partitions, latest, kept)
         if kept is not None:
             return kept
         with self.maker.clock.step("analyze"):
@@ -208,6 +216,24 @@ class _Build:
         accumulators = accumulator_folders(self.config, rows, partitions, self.maker.cache)
         self.maker.used |= dict.fromkeys([made.path, *accumulators])
         return made
+
+    def _unless_drifted(
+        self, rows: RowSpec, partitions: Sequence[Partition], latest: Manifest | None, kept: Transform | None
+    ) -> Transform | None:
+        """The graph that is kept, unless the data moved too far from what it was made from."""
+        self.maker.note("drift", histogram_tasks(self.config, rows, partitions, self.maker.cache))
+        self.analyzed = histograms(self.config, rows, partitions, **self._where(self.maker.threads))
+        old = analyzed_histograms(self.layout, latest) if latest is not None and kept is not None else None
+        if old is None:
+            return None
+        moved = drifted(self.config, rows, old, self.analyzed)
+        self.drift = [
+            f"drift: `{name}` moved by {by:.3g}, more than {limit:.3g}" for name, (by, limit) in moved.items()
+        ]
+        if moved:
+            return None
+        self.analyzed = old
+        return kept
 
     def _latest(self) -> Manifest | None:
         """The manifest of the latest version, if its files are all there."""

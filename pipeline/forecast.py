@@ -97,6 +97,8 @@ class _Forecaster:
         rows = row_spec(config, schema)
         inputs = graph_inputs(config, rows)
         transform = kept_transform(config, self.layout, latest, inputs=inputs)
+        if transform is not None and config.preprocess_refresh == "on_drift":
+            self.assumed.append("the data has not drifted so far that it is analyzed again")
         if config.preprocess and transform is None:
             transform, missing = analysis_todo(config, rows, partitions, cache=cache)
             steps.append(("analyze", len(missing), len(partitions) - len(missing), sum(p.num_bytes for p in missing)))

@@ -13,7 +13,16 @@ from pipeline.lock import output_lock
 from transforms.errors import CorruptError
 from transforms.files import TEMPORARY, list_leftovers, read_checked, remove_folder, write_checked
 
-ENTRIES = ("profiles", "blocks", "buckets", "transforms", "accumulators", "keys", "drop")  # folders of the cache
+ENTRIES = (
+    "profiles",
+    "blocks",
+    "buckets",
+    "transforms",
+    "accumulators",
+    "keys",
+    "drop",
+    "histograms",
+)  # folders of the cache
 
 
 @dataclass

@@ -11,6 +11,7 @@ from importlib.metadata import version as version_of
 from typing import Any
 
 from pipeline.config import ALL, Config
+from pipeline.drift import ANALYZED
 from pipeline.layout import MANIFEST, SCHEMA, Layout, Manifest, SourceFile, Totals, new_version
 from pipeline.refresh import TRANSFORM_FOLDERS
 from transforms.assemble import ShardInfo
@@ -25,8 +26,18 @@ SOFTWARE = ("recordmill", "apache-beam", "pyarrow", "numpy", "isal", "deflate")
 TRANSFORM_SOFTWARE = ("tensorflow", "tensorflow-transform", "tfx-bsl")
 
 
-def publish(layout: Layout, folder: str, manifest: Manifest, spec: BuildSpec, *, point: bool = True) -> None:
+def publish(
+    layout: Layout,
+    folder: str,
+    manifest: Manifest,
+    spec: BuildSpec,
+    *,
+    analyzed: bytes | None = None,
+    point: bool = True,
+) -> None:
     """Completes the staged folder, gives it the version's name, and points readers to it, unless told otherwise.
+
+    ``analyzed``: the histograms of the data that the transform graph was made from (``drift.ANALYZED``).
 
     Raises BuildError when rows were lost or doubled: rows read must equal rows written, bad, dropped and removed, and
     the shards must hold what was written.
@@ -48,6 +59,8 @@ def publish(layout: Layout, folder: str, manifest: Manifest, spec: BuildSpec, *,
     if spec.transform is not None:
         for name in TRANSFORM_FOLDERS:
             shutil.copytree(os.path.join(spec.transform.path, name), os.path.join(folder, name))
+    if analyzed is not None:
+        write_committed(os.path.join(folder, ANALYZED), analyzed)
     manifest = dataclasses.replace(manifest, files=_digests(folder, manifest))
     manifest.save(os.path.join(folder, MANIFEST))
     os.replace(folder, layout.version_dir(manifest.version))

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from pipeline.absent import search
 from pipeline.badrows import write_bad_rows
 from pipeline.config import Config
+from pipeline.drift import ANALYZED
 from pipeline.drop import DropList, mark
 from pipeline.gc import ENTRIES, record_uses
 from pipeline.layout import SCHEMA, Layout, Manifest
@@ -139,9 +140,16 @@ class _Again:
         )
         write_bad_rows(config, partitions, made.block_files, made.folder)
         record_uses(self.layout, name, maker.used)
-        publish(self.layout, made.folder, again, spec, point=False)
+        publish(self.layout, made.folder, again, spec, analyzed=self._analyzed(), point=False)
         remove_folder(self.folder)
         return name
+
+    def _analyzed(self) -> bytes | None:
+        path = os.path.join(self.folder, ANALYZED)
+        if not os.path.exists(path):
+            return None
+        with open(path, "rb") as stream:
+            return stream.read()
 
     def _partitions(self) -> list[Partition]:
         """Those of the files that the version was made from.  Raises BuildError when these are not what they were."""

@@ -36,11 +36,11 @@ def graph_inputs(config: Config, rows: RowSpec) -> str | None:
 
 
 def kept_transform(config: Config, layout: Layout, latest: Manifest | None, *, inputs: str | None) -> Transform | None:
-    """The graph of the latest version, when the config says ``frozen`` and code and schema are what they were."""
+    """The graph of the latest version, when the config lets it stay and code and schema are what they were."""
     if config.preprocess_refresh == "always" or latest is None or latest.transform_digest is None:
         return None
     if latest.graph_inputs != inputs:
-        log.info("preprocessing or schema are not those of the frozen transform graph: the data is analyzed again")
+        log.info("preprocessing or schema are not those of the published transform graph: the data is analyzed again")
         return None
     folder = layout.version_dir(latest.version)
     for path, sha256 in latest.files.items():

@@ -10,6 +10,7 @@ import pyarrow as pa
 from transforms.drop import index_keys
 from transforms.errors import BadRowsError
 from transforms.files import write_checked
+from transforms.histogram import count, to_bytes
 from transforms.infer import profile
 from transforms.partition import BadRow, BadRowLimit, Partition, redacted
 from transforms.reading import Reader, SourceSpec
@@ -45,6 +46,14 @@ def profile_partition(
 def index_partition(partition: Partition, path: str, *, source: SourceSpec, columns: Sequence[str]) -> None:
     """Commits the index of the partition's keys (``drop.index_keys``); rows that the source rejects have none."""
     index_keys(source.open(), partition, path, columns=columns, on_bad_row=lambda row: None)
+
+
+def count_partition(partition: Partition, path: str, *, rows: RowSpec, split: str | None) -> None:
+    """Commits the histograms of the features of the partition's rows of the split (None: all) as ``path``.
+
+    Raises BadRowsError when more rows could not become features than may be bad.
+    """
+    write_checked(path, to_bytes(count(read_features(partition, rows=rows, split=split))))
 
 
 def accumulate_partition(
