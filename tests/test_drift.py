@@ -73,8 +73,8 @@ def test_divergence_of_known_histograms() -> None:
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "data").mkdir()
     write(tmp_path, "a", 0.0)
-    code = "import tensorflow_transform as tft\n\ndef preprocessing_fn(x):\n    return {'x': tft.scale_to_z_score(x['x'])}\n"
-    (tmp_path / "preprocessing.py").write_text(code)
+    code = "def preprocessing_fn(x):\n    return {'x': tft.scale_to_z_score(x['x'])}\n"
+    (tmp_path / "preprocessing.py").write_text(f"import tensorflow_transform as tft\n\n{code}")
     return tmp_path
 
 
