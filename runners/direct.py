@@ -5,6 +5,8 @@ Beam's ``DirectRunner`` tries Prism first and downloads its binary; ``FnApiRunne
 
 from __future__ import annotations
 
+import os
+
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_provision_api_pb2
@@ -19,6 +21,9 @@ def pipeline(*, workers: int, processes: bool) -> beam.Pipeline:
     the work.
     """
     mode = "in_memory" if workers == 1 else "multi_processing" if processes else "multi_threading"
+    if mode == "multi_processing":  # each process has a core; TensorFlow would start threads for all of them in each
+        os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+        os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
     options = PipelineOptions([f"--direct_running_mode={mode}", f"--direct_num_workers={workers}"])
     # Worker processes get the options only if they are shipped with what the runner provides.
     encoded = JobServiceHandle.encode_pipeline_options(options.get_all_options())
