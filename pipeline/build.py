@@ -12,7 +12,7 @@ from pipeline.analysis import accumulator_folders, make_transform
 from pipeline.badrows import FILE, write_bad_rows
 from pipeline.config import Config
 from pipeline.drift import analyzed_histograms, drifted, histogram_tasks, histograms
-from pipeline.drop import DropList, mark, read_drop_list
+from pipeline.drop import DropList, index_tasks, mark, read_drop_list
 from pipeline.gc import record_uses
 from pipeline.layout import SCHEMA, Layout, Manifest
 from pipeline.lock import output_lock
@@ -144,8 +144,11 @@ class _Build:
         step = self.maker.clock.step
         with step("plan"):
             partitions = list_partitions(self.config) if partitions is None else partitions
-            if drop_list is not None:
+        if drop_list is not None:
+            with step("keys"):
+                self.maker.note("keys", index_tasks(self.config, partitions, drop_list.columns, self.maker.cache))
                 partitions = mark(self.config, partitions, drop_list, **self._where(self.maker.threads))
+                self.maker.used |= dict.fromkeys(p.drop.path for p in partitions if p.drop)
         self._build_ahead(partitions)
         with step("schema"):
             self.maker.note("schema", profile_tasks(self.config, partitions, self.maker.cache))

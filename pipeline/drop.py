@@ -15,8 +15,8 @@ from pyarrow import csv
 from pipeline.config import Config
 from pipeline.plan import Cache, remove_damaged
 from pipeline.stages import Task, Workers, run_stage
-from transforms.drop import key_hashes, read_index, write_keys
-from transforms.errors import ConfigError, shorten
+from transforms.drop import drop_keys, key_hashes, read_index, write_keys
+from transforms.errors import ConfigError, CorruptError, shorten
 from transforms.fingerprint import digest
 from transforms.partition import Partition
 from transforms.passes import index_partition
@@ -109,36 +109,61 @@ def mark(
         columns=drop_list.columns,
     )
     run_stage("IndexKeys", function, tasks, workers=workers, work_dir=work_dir)
-    return mark_by(partitions, drop_list, [task.output for task in tasks], cache=cache)
-
-
-def mark_by(
-    partitions: Sequence[Partition], drop_list: DropList, indexes: Sequence[str], *, cache: Cache
-) -> list[Partition]:
-    """``mark`` with indexes that are there."""
-    hashes = key_hashes(drop_list.keys)
-    found, missing = np.zeros(len(hashes), bool), frozenset(drop_list.columns)
+    found = [_keys_there(task.output, drop_list) for task in tasks]
+    _check_columns(drop_list, [task.output for task in tasks])
+    _warn_of_lost(drop_list, found)
     marked = []
-    for partition, path in zip(partitions, indexes, strict=True):
-        index, absent = read_index(path)
-        missing &= absent
-        hits = np.isin(hashes, index)
-        found |= hits
-        if hits.any():
-            keys = drop_list.keys.filter(pa.array(hits))
-            partition = replace(partition, drop=write_keys(keys, lambda name: cache.path("drop", name, ".arrow")))
+    for partition, there in zip(partitions, found, strict=True):
+        if there.any():
+            keys = drop_list.keys.filter(pa.array(there))
+            drop = drop_keys(keys, lambda name: cache.path("drop", name, ".arrow"))
+            write_keys(keys, drop.path)
+            partition = replace(partition, drop=drop)
         marked.append(partition)
-    if missing and partitions:
+    return marked
+
+
+def mark_known(
+    config: Config, partitions: Sequence[Partition], drop_list: DropList, *, cache: Cache
+) -> tuple[list[Partition], list[Partition]]:
+    """What ``mark`` would give where the index is there, with nothing written; and the partitions without an index."""
+    marked, missing = [], []
+    for partition, task in zip(partitions, index_tasks(config, partitions, drop_list.columns, cache), strict=True):
+        try:
+            there = _keys_there(task.output, drop_list)
+        except CorruptError:  # not there, or damaged
+            missing.append(partition)
+        else:
+            if there.any():
+                keys = drop_list.keys.filter(pa.array(there))
+                partition = replace(partition, drop=drop_keys(keys, lambda name: ""))
+        marked.append(partition)
+    return marked, missing
+
+
+def _keys_there(index: str, drop_list: DropList) -> np.ndarray:
+    """Which keys a partition has (bool), by its index."""
+    return np.isin(key_hashes(drop_list.keys), read_index(index)[0])
+
+
+def _check_columns(drop_list: DropList, indexes: Sequence[str]) -> None:
+    missing = frozenset(drop_list.columns)
+    for index in indexes:
+        missing &= read_index(index)[1]
+    if missing and indexes:
         raise ConfigError(
             f"drop_rows: {drop_list.path}: names the column {sorted(missing)[0]!r}, which no row of the source has; "
             "its first line must name key columns"
         )
-    if not found.all():
-        lost = drop_list.keys.filter(pa.array(~found))
+
+
+def _warn_of_lost(drop_list: DropList, found: Sequence[np.ndarray]) -> None:
+    lost = ~np.logical_or.reduce([*found, np.zeros(drop_list.keys.num_rows, bool)])
+    if lost.any():
+        example = drop_list.keys.filter(pa.array(lost)).slice(0, 1).to_pylist()[0]
         log.warning(
             "drop_rows: %d of %d keys are in no row, for example %s",
-            lost.num_rows,
-            len(found),
-            shorten(",".join(map(str, lost.slice(0, 1).to_pylist()[0].values()))),
+            lost.sum(),
+            len(lost),
+            shorten(",".join(map(str, example.values()))),
         )
-    return marked

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pipeline.analysis import analysis_todo
 from pipeline.build import build
 from pipeline.config import Config
+from pipeline.drop import mark_known, read_drop_list
 from pipeline.layout import SCHEMA, Layout, Manifest
 from pipeline.plan import Cache, build_spec, given_schema, list_partitions, merged_schema, profile_tasks, row_spec
 from pipeline.publish import draft_manifest
@@ -84,13 +85,19 @@ class _Forecaster:
     def run(self) -> Forecast:
         config, cache = self.config, Cache(self.layout.cache_dir)
         partitions = list_partitions(config)
+        steps: list[_Todo] = []
+        if config.drop_path is not None:
+            partitions, unknown = mark_known(config, partitions, read_drop_list(config.drop_path), cache=cache)
+            size = sum(partition.num_bytes for partition in unknown)
+            steps.append(("keys", len(unknown), len(partitions) - len(unknown), size))
+            if unknown:
+                self.assumed.append("no partition whose keys are not known yet holds rows to drop")
         latest = self._latest()
         rates, rates_from = self._rates(partitions, latest)
         profiles = profile_tasks(config, partitions, cache)
         missing_profiles = {task.output: task.num_bytes for task in profiles if not os.path.exists(task.output)}
-        steps = [
-            ("schema", len(missing_profiles), len(profiles) - len(missing_profiles), sum(missing_profiles.values()))
-        ]
+        size = sum(missing_profiles.values())
+        steps.append(("schema", len(missing_profiles), len(profiles) - len(missing_profiles), size))
         schema = self._schema(partitions, latest, cache)
         if schema is None:
             return self._forecast(partitions, [*steps, *self._all_steps(partitions, rates)], rates, rates_from)

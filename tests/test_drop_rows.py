@@ -19,6 +19,7 @@ from pipeline import plan
 from pipeline.build import BuildResult, build
 from pipeline.cli import app
 from pipeline.config import load
+from pipeline.forecast import forecast
 from pipeline.inspect import inspect
 from pipeline.layout import Layout
 from pipeline.verify import verify
@@ -235,3 +236,23 @@ def test_a_version_without_the_key_cannot_be_searched(folder: Path) -> None:
     assert shown.exit_code == 1
     assert "not searched" in shown.stdout and "'id' is not a feature of it" in shown.stdout
     assert shown.stdout.endswith("1 keys, 0 records searched: none found\n")
+
+
+def test_a_plan_knows_the_rows(folder: Path) -> None:
+    run(folder)
+    (folder / "drop.csv").write_text("id\n3007\n")
+    content = json.loads((folder / "config.yaml").read_text()) | {"drop_rows": "drop.csv"}
+    (folder / "config.yaml").write_text(json.dumps(content))
+    config = load(str(folder / "config.yaml"))
+    before = sorted(str(path) for path in (folder / "out").rglob("*"))
+    told = forecast(config)
+    assert sorted(str(path) for path in (folder / "out").rglob("*")) == before
+    assert told.up_to_date  # as far as it is known
+    assert "keys are not known yet" in told.assumed[0]
+    build(config)
+    (folder / "drop.csv").write_text("id\n3007\n9001\n")
+    told = forecast(config)
+    steps = {step.name: (step.todo, step.reused) for step in told.steps}
+    assert steps["keys"] == (0, 12)
+    assert steps["build"] == (1, 11)
+    assert build(config).built_partitions == 1

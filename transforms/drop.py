@@ -55,11 +55,15 @@ def key_columns(names: Sequence[str]) -> frozenset[str]:
     return frozenset(name for column in names for name in (column, column.split(".")[0]))
 
 
-def write_keys(keys: pa.RecordBatch, path_of: Callable[[str], str]) -> DropKeys:
-    """Commits the keys (text columns named as the key columns) under the path for their digest."""
+def drop_keys(keys: pa.RecordBatch, path_of: Callable[[str], str]) -> DropKeys:
+    """The descriptor of keys (text columns named as the key columns), to be written under the path for their digest."""
     name = digest([keys.schema.names, [column.to_pylist() for column in keys.columns]])
-    write_checked(path_of(name), _to_bytes(keys))
     return DropKeys(digest=name, columns=tuple(keys.schema.names), path=path_of(name))
+
+
+def write_keys(keys: pa.RecordBatch, path: str) -> None:
+    """Commits the keys for ``matcher``."""
+    write_checked(path, _to_bytes(keys))
 
 
 class KeyMatcher:
