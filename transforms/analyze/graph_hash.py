@@ -121,7 +121,10 @@ class GraphHash:
         for operation in placeholder.outputs[0].consumers():
             if {"Tin", "Tout"} <= set(operation.node_def.attr):
                 dtypes = {"Tkeys": operation.get_attr("Tin"), "Tvalues": operation.get_attr("Tout")}
-                keys, values = tf.raw_ops.LookupTableExportV2(table_handle=value, **dtypes)
+                try:
+                    keys, values = tf.raw_ops.LookupTableExportV2(table_handle=value, **dtypes)
+                except tf.errors.OpError as error:  # not filled yet: it will be, from a result of the analysis
+                    raise Unhashable(f"a table ({placeholder.name})") from error
                 pairs = zip(_texts(keys.numpy()), _texts(values.numpy()), strict=False)
                 return f"table {digest(sorted(map(list, pairs)))}"
         raise Unhashable(f"a resource ({placeholder.name})")

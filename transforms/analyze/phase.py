@@ -43,6 +43,8 @@ def accumulate(spec: PhaseSpec, batches: Iterable[pa.RecordBatch], path: str) ->
     observer = Observer(spec.watched)
     run = _phase_graph(spec.graph, spec.schema_text, spec.fetches) if spec.fetches else None
     for batch in batches:
+        if not batch.num_rows:  # no rows of a split, say; a maximum of nothing may fail in the graph
+            continue
         observer.add(batch)
         tensors = run(batch) if run else {}
         for analyzer, accumulator in zip(spec.analyzers, accumulators, strict=True):

@@ -23,25 +23,30 @@ from transforms.tensors import representations
 def mark_raw_columns(analyzers: tuple[AnalyzerSpec, ...], traced: Traced, proto: Any) -> tuple[AnalyzerSpec, ...]:
     """The analyzers of phase 0, with ``column`` set where the proof holds."""
     candidates = [a for a in analyzers if a.kind == "vocabulary" and a.is_text and not a.weighted]
-    plain = {name: spec for name, spec in traced.specs.items() if _is_plain(spec, representations(proto)[name])}
+    described = representations(proto)
+    plain = {name: spec for name, spec in traced.specs.items() if _is_plain(name, spec, described[name])}
     if not candidates or not plain:
         return analyzers
     describe = GraphHash(traced.graph, {name: traced.inputs[name] for name in traced.specs}, anonymous=True)
     marked = {a.label: name for a in candidates if (name := _column(describe, a, plain)) is not None}
-    dense = {name for name, spec in plain.items() if representations(proto)[name].WhichOneof("kind") == "dense_tensor"}
+    dense = {name for name in plain if described[name].WhichOneof("kind") == "dense_tensor"}
     return tuple(
         dataclasses.replace(a, column=marked[a.label], is_required=marked[a.label] in dense) if a.label in marked else a
         for a in analyzers
     )
 
 
-def _is_plain(spec: Any, representation: Any) -> bool:
-    """Text that is one value a row, or a list: what can be read off the column without a graph."""
+def _is_plain(name: str, spec: Any, representation: Any) -> bool:
+    """Text that is one value a row, or a list: what can be read off the column of that name without a graph."""
     if spec.dtype.name != "string":
         return False
-    dense = representation.WhichOneof("kind") == "dense_tensor"
-    tensor = representation.dense_tensor
-    return not dense or (not tensor.shape.dim and not tensor.HasField("default_value"))
+    kind = representation.WhichOneof("kind")
+    if kind == "dense_tensor":
+        tensor = representation.dense_tensor
+        return tensor.column_name == name and not tensor.shape.dim and not tensor.HasField("default_value")
+    if kind == "varlen_sparse_tensor":
+        return bool(representation.varlen_sparse_tensor.column_name == name)
+    return kind == "ragged_tensor" and list(representation.ragged_tensor.feature_path.step) == [name]
 
 
 def _column(describe: GraphHash, analyzer: AnalyzerSpec, plain: Mapping[str, Any]) -> str | None:
