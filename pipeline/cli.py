@@ -132,10 +132,14 @@ def build(
 
         loaded = load(str(config), overrides or [])
         _log_to_stderr(logging.WARNING if quiet else logging.INFO)
+        from rich.console import Console
+
         from pipeline import report
         from pipeline.build import build as run_build
+        from pipeline.progress import shown
 
-        result = run_build(loaded, wait=wait)
+        with contextlib.nullcontext() if quiet else shown(Console(stderr=True)):
+            result = run_build(loaded, wait=wait)
         if json_file is not None:
             report.write_json(report.build_to_plain(result), str(json_file))
         if not quiet:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any
 
 import apache_beam as beam
 
+from pipeline.progress import Advance, progress
 from runners import direct
 from transforms import errors
 from transforms.errors import BadRowsError, BuildError, RecordmillError
@@ -27,6 +29,8 @@ from transforms.partition import BadRow
 # Of raw data, from which on worker processes are worth the 8 s that they take to start and to import TensorFlow: two
 # threads, which share the GIL where tensors are made, apply a graph at 1.4 times the speed of one.
 PROCESS_BYTES = 2 << 30
+LOOK_SECONDS = 0.3  # between looks at what is done
+LOOKS_PER_SECOND = 10_000  # at most, at the files of tasks
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,8 @@ def run_stage(
         return
     pipeline = workers.pipeline(todo)
     _ = pipeline | beam.Create(todo) | label >> beam.ParDo(RunTask(function, work_dir))
-    failure = _run(pipeline)
+    with progress(label, tasks=len(todo), num_bytes=sum(task.num_bytes for task in todo)) as advance:
+        failure = _run(pipeline, todo, advance)
     missing = [task for task in todo if not os.path.exists(task.output)]
     if missing:
         raise _failure(label, missing, work_dir) from failure
@@ -112,8 +117,8 @@ def run_stage(
         raise BuildError(f"{label}: the runner failed: {failure}") from failure
 
 
-def _run(pipeline: beam.Pipeline) -> Exception | None:
-    """Runs the pipeline, and returns what it raised.
+def _run(pipeline: beam.Pipeline, tasks: Sequence[Task], advance: Advance) -> Exception | None:
+    """Runs the pipeline, tells ``advance`` which tasks are done, and returns what it raised.
 
     In a thread of its own, since Ctrl-C strikes the main thread: inside the runner it would be lost, or leave the
     runner waiting for a worker that never began.
@@ -130,8 +135,13 @@ def _run(pipeline: beam.Pipeline) -> Exception | None:
     runner = threading.Thread(target=run, name="runner", daemon=True)  # and so are the threads that it starts
     runner.start()
     try:
+        left, next_look = list(tasks), time.monotonic() + LOOK_SECONDS
         while runner.is_alive():
             runner.join(0.1)  # a signal that another thread took is seen by this one only when it wakes up
+            if time.monotonic() > next_look:
+                left = [task for task in left if not os.path.exists(task.output)]
+                next_look = time.monotonic() + LOOK_SECONDS + len(left) / LOOKS_PER_SECOND
+                advance(len(tasks) - len(left), sum(t.num_bytes for t in tasks) - sum(t.num_bytes for t in left))
     except BaseException:
         _stopped.set()
         raise

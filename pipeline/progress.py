@@ -1,0 +1,84 @@
+"""What a person sees while a stage runs: a bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+LINE_SECONDS = 10.0  # between lines, where there is no terminal
+
+Advance = Callable[[int, int], None]  # takes how many tasks are done, and how many bytes of the source they had
+Show = Callable[[str, int, int], contextlib.AbstractContextManager[Advance]]  # label, tasks, bytes
+
+log = logging.getLogger("recordmill")
+
+
+@contextlib.contextmanager
+def _nothing(label: str, tasks: int, num_bytes: int) -> Iterator[Advance]:
+    yield lambda done, done_bytes: None
+
+
+_show: ContextVar[Show] = ContextVar("show", default=_nothing)
+
+
+@contextlib.contextmanager
+def shown(console: Console) -> Iterator[None]:
+    """Shows the progress of all stages in the block: as bars that go when a stage is done, or as lines of the log."""
+    token = _show.set(_bar(console) if console.is_terminal else _lines)
+    try:
+        yield
+    finally:
+        _show.reset(token)
+
+
+@contextlib.contextmanager
+def progress(label: str, *, tasks: int, num_bytes: int) -> Iterator[Advance]:
+    """The progress of one stage; the block calls what it gets as tasks get done."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z0-9])", " ", label).lower()
+    with _show.get()(words, tasks, num_bytes) as advance:
+        yield advance
+
+
+def _bar(console: Console) -> Show:
+    @contextlib.contextmanager
+    def show(label: str, tasks: int, num_bytes: int) -> Iterator[Advance]:
+        sizes = (DownloadColumn(), TransferSpeedColumn()) if num_bytes else ()
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]}"), *sizes)
+        with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+            task = bar.add_task(label, total=num_bytes or tasks, count=f"0/{tasks}")
+
+            def advance(done: int, done_bytes: int) -> None:
+                bar.update(task, completed=done_bytes if num_bytes else done, count=f"{done}/{tasks}")
+
+            yield advance
+
+    return show
+
+
+@contextlib.contextmanager
+def _lines(label: str, tasks: int, num_bytes: int) -> Iterator[Advance]:
+    begin = last = time.monotonic()
+
+    def advance(done: int, done_bytes: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= LINE_SECONDS and done < tasks:
+            last = now
+            rate = f", {done_bytes / (now - begin) / 1e6:.0f} MB/s" if done_bytes else ""
+            log.info("%s: %d of %d done%s", label, done, tasks, rate)
+
+    yield advance
