@@ -6,7 +6,7 @@ import heapq
 import tempfile
 from collections import Counter
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from transforms.analyze import sorting
 from transforms.analyze.combine import merge_per_key
 from transforms.analyze.keyed import KeyedStates
+from transforms.analyze.sorting import SortKeys
 from transforms.analyze.tft_internals import internals
 from transforms.analyze.vocabulary import VocabularyCounts, merge_counts
 from transforms.analyze.vocabulary_file import prune, write_vocabulary
@@ -164,3 +166,44 @@ def test_vocabulary_is_that_of_a_counter(
     lines = [b"%d %s" % entry if store else entry[1] for entry in kept or [EMPTY]]
     op = operation(top_k=top_k, frequency_threshold=threshold, store_frequency=store)
     assert write(op, partitions, reserved) == b"".join(line + b"\n" for line in lines)
+
+
+# ---- sorting ---------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    tables=st.lists(st.lists(st.tuples(st.integers(0, 4), st.binary(max_size=3)), max_size=30), max_size=4),
+    direction=st.sampled_from(["ascending", "descending"]),
+    size=st.sampled_from([0, 50, 200, 10**6]),
+)
+def test_rows_are_sorted_in_ranges(
+    tables: list[list[tuple[int, bytes]]], direction: Literal["ascending", "descending"], size: int
+) -> None:
+    rows = [row for table in tables for row in table]
+    made = [
+        pa.table(
+            {"metric": pa.array([m for m, _ in t], pa.int64()), "token": pa.array([x for _, x in t], pa.large_binary())}
+        )
+        for t in tables
+    ]
+    keys: SortKeys = [("metric", direction), ("token", direction)]
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        patch.setattr(sorting, "SORT_BYTES", max(size, 1))
+        found = list(sorting.in_order(iter(made), keys, num_rows=len(rows), path=f"{folder}/ranges"))
+    assert [(r["metric"], r["token"]) for t in found for r in t.to_pylist()] == sorted(
+        rows, reverse=direction == "descending"
+    )
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_large_vocabularies_are_sorted_in_ranges_of_one_size(shuffled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = [[b"%d" % (i % n) for i in range(20_000)] for n in (10, 5_000, 20_000)]
+    op = operation(fingerprint_shuffle=shuffled, frequency_threshold=2)
+    expected = write(op, [batches])
+    sizes = []
+    monkeypatch.setattr(sorting, "SORT_BYTES", 1 << 14)
+    sort = sorting._sorted
+    monkeypatch.setattr(sorting, "_sorted", lambda table, keys: (sizes.append(table.nbytes), sort(table, keys))[1])
+    assert write(op, [batches]) == expected
+    assert len(sizes) > 5 and max(sizes) < 3 * (1 << 14)

@@ -80,6 +80,16 @@ def representations(proto: Any) -> dict[str, Any]:
     return dict(tensor_representation_util.InferTensorRepresentationsFromMixedSchema(proto))
 
 
+def value_column(representation: Any) -> str:
+    """The column that holds the values of a tensor."""
+    kind = representation.WhichOneof("kind")
+    if kind == "sparse_tensor":
+        return str(representation.sparse_tensor.value_column_name)
+    if kind == "ragged_tensor":
+        return str(representation.ragged_tensor.feature_path.step[0])
+    return str(getattr(representation, kind).column_name)
+
+
 class TensorReader:
     """Makes the named tensors of feature batches; columns that no named tensor needs are not looked at."""
 

@@ -68,7 +68,7 @@ def _rows_by_key(values: Values) -> Iterable[tuple[Any, Any]]:
 def merge_per_key(combiner: Any, parts: Iterable[pa.ipc.RecordBatchFileReader]) -> list[tuple[Any, Any]]:
     """Each key and the combiner's outputs for it, over all partitions, merged in their order."""
     if is_keyed(combiner):
-        keys, arrays = merge_keyed(combiner, parts)
+        keys, arrays = merge_keyed(combiner, (part.get_batch(0) for part in parts))
         return [(key, combiner.extract_output(state)) for key, state in states_of(combiner, keys, arrays)]
     found: dict[Any, list[State]] = {}
     for part in parts:

@@ -26,7 +26,7 @@ from transforms.files import write_committed
 from transforms.fingerprint import digest
 from transforms.preprocess import Preprocessing
 from transforms.schema import Schema
-from transforms.tensors import ancestors, import_tensorflow
+from transforms.tensors import ancestors, import_tensorflow, representations, value_column
 
 RunPhase = Callable[[PhaseSpec], Sequence[Sequence[str]]]
 
@@ -48,7 +48,8 @@ def analyze(
     phases = find_analyzers(traced.operations)
     if 0 in phases:
         phases[0] = mark_raw_columns(phases[0], traced, schema.to_proto())
-    run = _Run(traced, phases, schema.to_text(), run_phase=run_phase, work_dir=work_dir)
+    columns = {name: value_column(r) for name, r in representations(schema.to_proto()).items()}
+    run = _Run(traced, phases, schema.to_text(), columns, run_phase=run_phase, work_dir=work_dir)
     model = evaluate(traced.operations, run.visit)
     _publish(model, traced.assets, out_dir)
     return AnalysisReport(
@@ -113,6 +114,7 @@ class _Run:
         traced: Traced,
         analyzers: Mapping[int, tuple[AnalyzerSpec, ...]],
         schema_text: str,
+        columns: Mapping[str, str],
         *,
         run_phase: RunPhase,
         work_dir: str,
@@ -120,6 +122,7 @@ class _Run:
         self._traced = traced
         self._analyzers = analyzers
         self._schema_text = schema_text
+        self._columns = columns
         self._run_phase = run_phase
         self._work_dir = work_dir
         self._phases: dict[int, _Phase] = {}
@@ -180,7 +183,8 @@ class _Run:
         numeric = [name for name, spec in self._traced.specs.items() if spec.dtype.is_integer or spec.dtype.is_floating]
         tf = import_tensorflow()
         flat = {name: tf.nest.flatten(self._traced.inputs[name], expand_composites=True) for name in numeric}
-        watched = {name for name, parts in flat.items() if any(part.op.name in used for part in parts)} - self._seen
+        fed = {self._columns[name] for name, parts in flat.items() if any(part.op.name in used for part in parts)}
+        watched = fed - self._seen
         self._seen |= watched  # a column is looked at in one phase
         return tuple(sorted(watched))
 
@@ -228,9 +232,9 @@ class _Run:
         outputs = {o.tag: o.value for o in internals().merge_outputs_by_key(pairs, [info.dtype for info in infos])}
         return tuple(outputs[tag] for tag in ["key", *map(str, range(len(infos)))])
 
-    def _CacheableCombinePerKeyFormatLarge(self, operation: Any, pairs: Any) -> pa.Table:
+    def _CacheableCombinePerKeyFormatLarge(self, operation: Any, pairs: Any) -> vocabulary.SmallVocabulary:
         values = [",".join(_as_text(v) for v in outputs) for _, outputs in pairs]
-        return vocabulary_file.entries([key for key, _ in pairs], values, pa.string())
+        return vocabulary.SmallVocabulary(vocabulary_file.entries([key for key, _ in pairs], values, pa.string()))
 
     def _ScaleAndFlattenPerKeyBucketBouandaries(self, operation: Any, boundaries: np.ndarray) -> Any:
         return internals().join_boundary_rows(boundaries)
@@ -247,14 +251,15 @@ class _Run:
         filter_tokens = vocabulary.without_line_breaks if analyzer.column is not None else None
         return vocabulary.merge_counts(states.parts, path, filter_tokens=filter_tokens)
 
-    def _VocabularyCount(self, operation: Any, entries: vocabulary.MergedVocabulary | pa.Table) -> np.int64:
-        count = entries.num_rows if isinstance(entries, pa.Table) else entries.num_tokens
-        return np.int64(max(count, 1))
+    def _VocabularyCount(self, operation: Any, entries: vocabulary.Vocabulary) -> np.int64:
+        return np.int64(max(entries.num_tokens, 1))
 
-    def _VocabularyPrune(self, operation: Any, merged: vocabulary.MergedVocabulary) -> pa.Table:
+    def _VocabularyPrune(self, operation: Any, merged: vocabulary.MergedVocabulary) -> vocabulary.Vocabulary:
         return vocabulary_file.prune(operation, merged, internals().empty_vocabulary_entry(operation.input_dtype))
 
-    def _VocabularyOrderAndWrite(self, operation: Any, entries: pa.Table, reserved: Any = None) -> np.ndarray:
+    def _VocabularyOrderAndWrite(
+        self, operation: Any, entries: vocabulary.Vocabulary, reserved: Any = None
+    ) -> np.ndarray:
         empty = internals().empty_vocabulary_entry(operation.input_dtype)
         tokens = None if reserved is None else [t if isinstance(t, bytes) else str(t).encode() for t in reserved]
         path = vocabulary_file.write_vocabulary(

@@ -93,12 +93,11 @@ def _size(states: np.ndarray) -> int:
     return int(np.prod(states.shape[1:], dtype=np.int64))
 
 
-def merge_keyed(combiner: Any, parts: Iterable[pa.ipc.RecordBatchFileReader]) -> tuple[pa.Array, Arrays]:
-    """The states of all keys over all partitions, combined in their order."""
+def merge_keyed(combiner: Any, batches: Iterable[pa.RecordBatch]) -> tuple[pa.Array, Arrays]:
+    """The states of all keys over the batches of all partitions, combined in their order."""
     merged = KeyedStates(combiner)
-    for part in parts:
-        batch = part.get_batch(0)
-        shapes = json.loads(part.schema.metadata[b"shapes"])
+    for batch in batches:
+        shapes = json.loads(batch.schema.metadata[b"shapes"])
         states = [
             column.flatten().to_numpy().reshape(len(column), *shape)
             for column, shape in zip(batch.columns[1:], shapes, strict=True)

@@ -17,7 +17,7 @@ from transforms.analyze.graph_hash import GraphHash, Unhashable
 from transforms.analyze.plan import Traced, find_analyzers
 from transforms.analyze.spec import AnalyzerSpec
 from transforms.analyze.tft_internals import internals
-from transforms.tensors import representations
+from transforms.tensors import representations, value_column
 
 
 def mark_raw_columns(analyzers: tuple[AnalyzerSpec, ...], traced: Traced, proto: Any) -> tuple[AnalyzerSpec, ...]:
@@ -40,13 +40,10 @@ def _is_plain(name: str, spec: Any, representation: Any) -> bool:
     """Text that is one value a row, or a list: what can be read off the column of that name without a graph."""
     if spec.dtype.name != "string":
         return False
-    kind = representation.WhichOneof("kind")
-    if kind == "dense_tensor":
-        tensor = representation.dense_tensor
-        return tensor.column_name == name and not tensor.shape.dim and not tensor.HasField("default_value")
-    if kind == "varlen_sparse_tensor":
-        return bool(representation.varlen_sparse_tensor.column_name == name)
-    return kind == "ragged_tensor" and list(representation.ragged_tensor.feature_path.step) == [name]
+    if value_column(representation) != name or representation.WhichOneof("kind") == "sparse_tensor":
+        return False
+    tensor = representation.dense_tensor  # empty when it is of another kind
+    return not tensor.shape.dim and not tensor.HasField("default_value")
 
 
 def _column(describe: GraphHash, analyzer: AnalyzerSpec, plain: Mapping[str, Any]) -> str | None:

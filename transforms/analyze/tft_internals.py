@@ -12,7 +12,6 @@ beam.impl._create_v2_saved_model                        the SavedModel with the 
 beam.impl._TensorBinding, _get_tensor_replacement_map   results in the form in which they are bound
 beam.analyzer_impls._join_boundary_rows                 bucket boundaries of all keys as one array
 beam.analyzer_impls._merge_outputs_by_key               results per key as one array for each output
-beam.analyzer_impls._calculate_mutual_information_for…  the mutual information of one token
 analyzers._VocabOrderingType                            how a vocabulary is ordered
 analyzers.get_empy_vocabulary_dummy_value               the entry of an empty vocabulary (the name is spelled so)
 analyzers.calculate_recommended_min_diff_from_avg       the default threshold of mutual information
@@ -61,7 +60,6 @@ def internals() -> SimpleNamespace:
         replacements=impl._get_tensor_replacement_map,
         join_boundary_rows=analyzer_impls._join_boundary_rows,
         merge_outputs_by_key=analyzer_impls._merge_outputs_by_key,
-        mutual_information=analyzer_impls._calculate_mutual_information_for_feature_value,
         ordering=analyzers._VocabOrderingType,
         empty_vocabulary_entry=analyzers.get_empy_vocabulary_dummy_value,
         default_min_diff=analyzers.calculate_recommended_min_diff_from_avg,

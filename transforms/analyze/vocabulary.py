@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -67,13 +68,21 @@ class VocabularyCounts:
         """One batch for each bucket."""
         self._count()
         self._sum()
-        columns = [one_array(column) for column in self._summed.columns]
-        batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        bucket = (hash_rows(batch.select(["token"])) % np.uint64(BUCKETS)).astype(np.int8)
-        order = np.argsort(bucket, kind="stable")
-        ends = np.cumsum(np.bincount(bucket, minlength=BUCKETS))
-        ordered = batch.take(pa.array(order))
-        return [ordered.slice(start, end - start) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+        batch = one_batch(self._summed)
+        return parts(batch, bucket_of(batch.column("token")), BUCKETS)
+
+
+def bucket_of(tokens: pa.Array) -> np.ndarray:
+    """The number of each token's bucket."""
+    batch = pa.RecordBatch.from_arrays([tokens], names=["token"])
+    return np.asarray(hash_rows(batch) % np.uint64(BUCKETS)).astype(np.int64)
+
+
+def parts(batch: pa.RecordBatch, number: np.ndarray, count: int) -> list[pa.RecordBatch]:
+    """The rows of each of ``count`` numbers, in their order."""
+    ordered = batch.take(pa.array(np.argsort(number, kind="stable")))
+    ends = np.cumsum(np.bincount(number, minlength=count)).tolist()
+    return [ordered.slice(start, end - start) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
 def counts_schema(*, is_text: bool, weighted: bool) -> pa.Schema:
@@ -98,6 +107,10 @@ def one_array(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([one_array(column) for column in table.columns], schema=table.schema)
+
+
 @dataclass(frozen=True)
 class MergedVocabulary:
     """A vocabulary over all partitions, in a file with one batch for each bucket.
@@ -115,22 +128,42 @@ class MergedVocabulary:
                 yield pa.Table.from_batches([reader.get_batch(i)])
 
 
+@dataclass(frozen=True)
+class SmallVocabulary:
+    """A vocabulary in memory, with the same columns."""
+
+    table: pa.Table
+
+    @property
+    def num_tokens(self) -> int:
+        return int(self.table.num_rows)
+
+    def buckets(self) -> Iterator[pa.Table]:
+        yield self.table
+
+
+Vocabulary = MergedVocabulary | SmallVocabulary
+
+
 def merge_counts(
-    parts: Sequence[pa.ipc.RecordBatchFileReader], path: str, *, filter_tokens: Callable[[pa.Table], pa.Table] | None
+    states: Sequence[pa.ipc.RecordBatchFileReader], path: str, *, filter_tokens: Callable[[pa.Table], pa.Table] | None
 ) -> MergedVocabulary:
     """Sums up bucket by bucket, in partition order, so that memory holds one bucket at a time."""
-    schema = parts[0].schema
-    merged = (sum_up([pa.Table.from_batches([p.get_batch(i)]) for p in parts], schema) for i in range(BUCKETS))
-    return write_merged(map(filter_tokens, merged) if filter_tokens else merged, schema, path)
+    schema = states[0].schema
+    merged = (sum_up([pa.Table.from_batches([s.get_batch(i)]) for s in states], schema) for i in range(BUCKETS))
+    return write_merged(map(filter_tokens, merged) if filter_tokens else merged, path)
 
 
-def write_merged(tables: Iterable[pa.Table], schema: pa.Schema, path: str) -> MergedVocabulary:
+def write_merged(tables: Iterable[pa.Table], path: str) -> MergedVocabulary:
+    """Writes tables of one schema, of which there is one at least; an empty one is a batch without rows."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
+    tables = iter(tables)
+    first = next(tables)
     num_tokens = 0
-    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-        for table in tables:
+    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, first.schema) as writer:
+        for table in itertools.chain([first], tables):
             num_tokens += table.num_rows
-            writer.write_table(table.combine_chunks())
+            writer.write_batch(one_batch(table))
     return MergedVocabulary(path, num_tokens)
 
 
