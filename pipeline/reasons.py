@@ -29,10 +29,15 @@ def reasons(before: Manifest, after: Manifest, *, schema_before: Schema, schema:
 def _analyzers(before: Manifest, after: Manifest) -> Iterator[str]:
     """Whose results are not what they were."""
     both = [name for name in after.analyzers if name in before.analyzers]
-    changed = [name.rpartition("/")[0] or name for name in both if before.analyzers[name] != after.analyzers[name]]
+    # TFT names a result after its analyzer: scale_to_z_score/mean_and_var/temporary_analyzer_output/…
+    changed = dict.fromkeys(
+        name.partition("/temporary_analyzer_output")[0]
+        for name in both
+        if before.analyzers[name] != after.analyzers[name]
+    )
     if changed:
         verb = "has another result" if len(changed) == 1 else "have other results"
-        yield f"analysis: {_names(list(dict.fromkeys(changed)))} {verb}, so all partitions are encoded again"
+        yield f"analysis: {_names(list(changed))} {verb}, so all partitions are encoded again"
 
 
 def _sources(before: Manifest, after: Manifest) -> Iterator[str]:

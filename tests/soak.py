@@ -459,19 +459,25 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--preprocess", action="store_true", help="property: with a preprocessing_fn")
+    parser.add_argument("--keep", metavar="DIR", help="copy the world to DIR when it fails")
     arguments = parser.parse_args()
     logging.getLogger("recordmill").setLevel(logging.CRITICAL)
     make_small()
     with tempfile.TemporaryDirectory() as name:
         folder, start = Path(name) / "world", time.monotonic()
-        if arguments.test == "property":
-            property_test(folder, steps=arguments.steps, seed=arguments.seed, preprocess=arguments.preprocess)
-        elif arguments.test == "kill":
-            kill_test(folder, steps=arguments.steps, seed=arguments.seed)
-        elif arguments.test == "faults":
-            print(f"{faults_test(folder, seed=arguments.seed)} faults")
-        else:
-            flips_test(folder, steps=arguments.steps, seed=arguments.seed)
+        try:
+            if arguments.test == "property":
+                property_test(folder, steps=arguments.steps, seed=arguments.seed, preprocess=arguments.preprocess)
+            elif arguments.test == "kill":
+                kill_test(folder, steps=arguments.steps, seed=arguments.seed)
+            elif arguments.test == "faults":
+                print(f"{faults_test(folder, seed=arguments.seed)} faults")
+            else:
+                flips_test(folder, steps=arguments.steps, seed=arguments.seed)
+        except BaseException:
+            if arguments.keep:
+                shutil.copytree(folder, arguments.keep, dirs_exist_ok=True)
+            raise
     print(f"all right, in {time.monotonic() - start:.0f} s")
 
 
