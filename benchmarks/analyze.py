@@ -1,15 +1,20 @@
-"""The analysis and the transform graph, against stock TensorFlow Transform on the same rows.
+"""`recordmill build` with a `preprocessing_fn`, against stock TensorFlow Transform: whole commands, with the same result.
 
-    python benchmarks/analyze.py [--rows 20000] [--scores 13] [--vocabularies 26] [--tokens 50000] [--no-stock]
+    python benchmarks/analyze.py [--rows 100000] [--workers 1] [--no-stock]
 
-Each step runs in a process of its own, so that imports and loading are paid by each; times are wall seconds, imports
-apart.  Compare the ratios of one run: the machine may have other work.
+The Criteo-like table as Parquet, 13 z-scores and 26 vocabularies of the 20,000 most frequent tokens, out come TFRecord
+files of transformed Examples.  Stock is `AnalyzeAndTransformDataset` on Beam's local runner, which reads the same row
+groups.  Both are commands of their own, from Python's start to the last file; CPU is that of all their processes.  The
+results are compared: vocabulary files byte for byte, whole numbers row for row in any order, floats by mean and
+variance.  Read the ratios: the machine may have other work.  `benchmarks/analyze_parts.py` has the single steps.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -19,126 +24,159 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from transforms.analyze import PhaseSpec, accumulate, analyze, analyze_stock  # noqa: E402
-from transforms.analyze.tft_internals import internals  # noqa: E402
-from transforms.preprocess import Preprocessing, TransformGraph  # noqa: E402
-from transforms.schema import Schema  # noqa: E402
+from benchmarks import table  # noqa: E402
 
+SCORES, VOCABULARIES = 13, 26
+ROW_GROUP = 50_000
 BATCH_ROWS = 16_384
-MODULE = """
+MODULE = f"""
 import tensorflow as tf
 import tensorflow_transform as tft
 
 
 def preprocessing_fn(inputs):
     outputs = {{"label": inputs["label"]}}
-    for i in range({scores}):
+    for i in range({SCORES}):
         outputs[f"i{{i}}"] = tft.scale_to_z_score(tf.cast(inputs[f"i{{i}}"], tf.float32))
-    for i in range({vocabularies}):
+    for i in range({VOCABULARIES}):
         outputs[f"c{{i}}"] = tft.compute_and_apply_vocabulary(inputs[f"c{{i}}"], top_k=20000, vocab_filename=f"c{{i}}")
     return outputs
 """
 
 
-def make_batches(options: argparse.Namespace) -> list[pa.RecordBatch]:
-    """A click log: a label, whole numbers of several magnitudes, and words of eight letters."""
-    rng = np.random.default_rng(0)
-    columns: dict[str, pa.Array] = {"label": pa.array(rng.integers(0, 2, options.rows))}
-    for i in range(options.scores):
-        columns[f"i{i}"] = pa.array(rng.integers(0, 10 ** rng.integers(1, 6), options.rows))
-    words = pa.array([f"{i:08x}".encode() for i in range(options.tokens)], pa.binary())
-    for i in range(options.vocabularies):
-        columns[f"c{i}"] = words.take(pa.array(rng.integers(0, options.tokens, options.rows)))
-    table = pa.table(columns)
-    return [
-        pa.RecordBatch.from_arrays([pa.concat_arrays([c]) for c in batch.columns], schema=batch.schema)
-        for batch in table.to_batches(max_chunksize=BATCH_ROWS)
-    ]
+def prepare(folder: Path, rows: int, workers: int) -> None:
+    """The table, the module and the config of a benchmark."""
+    schema = next(table.batches(1)).schema
+    with pyarrow.parquet.ParquetWriter(folder / "source.parquet", schema) as writer:
+        for batch in table.batches(rows):
+            writer.write_batch(batch, row_group_size=ROW_GROUP)
+    (folder / "preprocessing.py").write_text(MODULE)
+    config = {
+        "name": "clicks",
+        "source": {"format": "parquet", "files": "source.parquet"},
+        "preprocess": "preprocessing.py",
+        "output": {"dir": "out"},
+        "runner": {"workers": workers},
+    }
+    (folder / "config.yaml").write_text(json.dumps(config))
 
 
-def schema_of(options: argparse.Namespace) -> Schema:
-    names = [("label", "INT")] + [(f"i{i}", "INT") for i in range(options.scores)]
-    names += [(f"c{i}", "BYTES") for i in range(options.vocabularies)]
-    text = "\n".join(f'feature {{ name: "{n}" type: {t} presence {{ min_fraction: 1 }} shape {{}} }}' for n, t in names)
-    return Schema.from_text(text, path="schema.pbtxt")
+def read_group(group: int, path: str) -> list[pa.RecordBatch]:
+    """A row group in the form of TFX: each value in a list."""
+    made = []
+    for batch in pyarrow.parquet.ParquetFile(path).read_row_group(group).to_batches(max_chunksize=BATCH_ROWS):
+        offsets = pa.array(np.arange(len(batch) + 1, dtype=np.int32))
+        columns = [c.cast(pa.binary()) if pa.types.is_string(c.type) else c for c in batch.columns]
+        columns = [pa.concat_arrays([column]) for column in columns]
+        lists = [pa.ListArray.from_arrays(offsets, column) for column in columns]
+        made.append(pa.RecordBatch.from_arrays(lists, names=batch.schema.names))
+    return made
 
 
-def measure(step: str, options: argparse.Namespace, folder: Path) -> dict[str, float]:
-    """The seconds of one step, in this process."""
-    schema, batches = schema_of(options), make_batches(options)
-    preprocessing = Preprocessing.load(str(folder / "preprocessing.py"))
-    start = time.perf_counter()
-    internals()
-    seconds = {"import": time.perf_counter() - start}
-    start = time.perf_counter()
-    if step == "stock":
-        analyze_stock(
-            preprocessing,
-            schema,
-            partitions=[0],
-            read=lambda _: batches,
-            out_dir=str(folder / step),
-            reason="benchmark",
+def run_stock(folder: Path) -> None:
+    import apache_beam as beam
+    import tensorflow_transform.beam as tft_beam
+    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+    from tensorflow_metadata.proto.v0 import schema_pb2
+    from tfx_bsl.coders.example_coder import RecordBatchToExamplesEncoder
+    from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
+    from tfx_bsl.tfxio.tensor_representation_util import InferTensorRepresentationsFromMixedSchema
+
+    path = str(folder / "source.parquet")
+    names: dict[str, Any] = {}
+    exec(MODULE, names)  # noqa: S102
+    schema = schema_pb2.Schema()
+    kinds = {"l": schema_pb2.INT, "i": schema_pb2.INT, "c": schema_pb2.BYTES}
+    for name in pyarrow.parquet.read_schema(path).names:
+        feature = schema.feature.add(name=name, type=kinds[name[0]])
+        feature.presence.min_fraction = 1
+        feature.shape.SetInParent()
+    arrow_schema = read_group(0, path)[0].schema
+    config = TensorAdapterConfig(arrow_schema, InferTensorRepresentationsFromMixedSchema(schema))
+    groups = range(pyarrow.parquet.ParquetFile(path).num_row_groups)
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline, tft_beam.Context(temp_dir=str(folder / "tmp")):
+        batches = pipeline | beam.Create(groups) | beam.FlatMap(read_group, path=path)
+        (transformed, _), transform_fn = (batches, config) | tft_beam.AnalyzeAndTransformDataset(
+            names["preprocessing_fn"], output_record_batches=True
         )
-    elif step == "columnar":
-        seconds["passes"] = _analyze(preprocessing, schema, batches, folder)
-    else:
-        graph = TransformGraph(str(folder / "columnar"), schema)
-        graph.transform(batches[0])
-        seconds["load"] = time.perf_counter() - start
-        start = time.perf_counter()
-        for batch in batches:
-            graph.transform(batch)
-    seconds["seconds"] = time.perf_counter() - start
-    return seconds
+        _ = transform_fn | tft_beam.WriteTransformFn(str(folder / "stock"))
+        _ = (
+            transformed
+            | beam.FlatMapTuple(lambda batch, _: RecordBatchToExamplesEncoder().encode(batch))
+            | beam.io.WriteToTFRecord(str(folder / "stock" / "part"), file_name_suffix=".tfrecord.gz")
+        )
 
 
-def _analyze(preprocessing: Preprocessing, schema: Schema, batches: list[pa.RecordBatch], folder: Path) -> float:
-    passes = 0.0
+def timed(command: list[str], folder: Path) -> dict[str, float]:
+    before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    with open(folder / "log.txt", "w") as log:
+        if subprocess.run(command, stdout=log, stderr=log, check=False).returncode:
+            raise SystemExit((folder / "log.txt").read_text()[-2000:])
+    seconds, after = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"seconds": round(seconds, 1), "cpu_seconds": round(cpu, 1)}
 
-    def run_phase(spec: PhaseSpec) -> list[list[str]]:
-        nonlocal passes
-        start = time.perf_counter()
-        path = str(folder / f"phase-{spec.number}")
-        accumulate(spec, batches, path)
-        passes += time.perf_counter() - start
-        return [[path]]
 
-    work_dir, out_dir = str(folder / "work"), str(folder / "columnar")
-    analyze(preprocessing, schema, run_phase=run_phase, work_dir=work_dir, out_dir=out_dir)
-    return passes
+def described(records: list[Path], assets: Path) -> dict[str, Any]:
+    """What is compared of a result."""
+    import tensorflow as tf
+
+    from transforms.split import hash_rows
+
+    spec = {f"i{i}": tf.io.FixedLenFeature([], tf.float32) for i in range(SCORES)}
+    whole = ["label", *(f"c{i}" for i in range(VOCABULARIES))]
+    spec |= {name: tf.io.FixedLenFeature([], tf.int64) for name in whole}
+    rows, total, sums = 0, 0, np.zeros((2, SCORES))
+    for batch in tf.data.TFRecordDataset([str(path) for path in records], "GZIP").batch(BATCH_ROWS):
+        parsed = tf.io.parse_example(batch, spec)
+        columns = pa.RecordBatch.from_pydict({name: parsed[name].numpy() for name in whole})
+        floats = np.stack([parsed[f"i{i}"].numpy() for i in range(SCORES)]).astype(np.float64)
+        rows, total = rows + len(columns), (total + int(hash_rows(columns).sum())) % 2**64
+        sums += [floats.sum(1), (floats**2).sum(1)]
+    vocabularies = {path.name: path.read_bytes() for path in assets.iterdir()}
+    return {"rows": rows, "whole numbers": total, "floats": sums / rows, "vocabularies": vocabularies}
+
+
+def compare(folder: Path) -> None:
+    """Raises AssertionError where the results differ."""
+    (version,) = (folder / "out" / "versions").iterdir()
+    ours = described(sorted(version.glob("all/*.gz")), version / "transform_fn" / "assets")
+    stock = described(sorted(folder.glob("stock/part*")), folder / "stock" / "transform_fn" / "assets")
+    for name in ("rows", "whole numbers", "vocabularies"):
+        assert ours[name] == stock[name], name
+    np.testing.assert_allclose(ours["floats"], stock["floats"], atol=1e-5)
+    print(f"the same {ours['rows']:,} rows and {len(ours['vocabularies'])} vocabulary files")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in {"rows": 20_000, "scores": 13, "vocabularies": 26, "tokens": 50_000}.items():
-        parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument(
-        "--no-stock", action="store_true", help="leave stock TensorFlow Transform out: it takes minutes"
-    )
-    parser.add_argument("--json", help="write the figures to this file")
-    parser.add_argument("--step", help=argparse.SUPPRESS)
-    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--workers", type=int, default=1, help="of recordmill; stock has one")
+    parser.add_argument("--no-stock", action="store_true", help="leave stock out: it takes minutes")
+    parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--stock-in", metavar="FOLDER", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.step:
-        print(json.dumps(measure(options.step, options, Path(options.folder))))
+    if options.stock_in:
+        run_stock(Path(options.stock_in))
         return
-    figures: dict[str, Any] = {"options": {k: v for k, v in vars(options).items() if k in ("rows", "scores", "tokens")}}
-    figures["options"]["vocabularies"] = options.vocabularies
-    with tempfile.TemporaryDirectory() as folder:
-        module = MODULE.format(scores=options.scores, vocabularies=options.vocabularies)
-        (Path(folder) / "preprocessing.py").write_text(module)
-        for step in ["columnar", "transform"] + ([] if options.no_stock else ["stock"]):
-            command = [sys.executable, *sys.argv, "--step", step, "--folder", folder]
-            result = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-            figures[step] = json.loads(result.stdout.splitlines()[-1])
-            parts = "  ".join(f"{name} {value:.2f} s" for name, value in figures[step].items())
-            print(f"{step:10s} {options.rows / figures[step]['seconds']:12,.0f} rows/s   {parts}", flush=True)
-    if not options.no_stock:
-        print(f"stock / columnar: {figures['stock']['seconds'] / figures['columnar']['seconds']:.1f}")
+    figures: dict[str, Any] = {"rows": options.rows, "workers": options.workers}
+    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCHMARK_DIR")) as name:
+        folder = Path(name)
+        prepare(folder, options.rows, options.workers)
+        recordmill = Path(sys.executable).with_name("recordmill")
+        figures["recordmill"] = timed([str(recordmill), "build", str(folder / "config.yaml")], folder)
+        print("recordmill", figures["recordmill"], flush=True)
+        if not options.no_stock:
+            figures["stock"] = timed([sys.executable, __file__, "--stock-in", name], folder)
+            print("stock", figures["stock"], flush=True)
+            compare(folder)
+            for unit in ("seconds", "cpu_seconds"):
+                figures[f"ratio of {unit}"] = round(figures["stock"][unit] / figures["recordmill"][unit], 1)
+            print(f"stock / recordmill: {figures['ratio of seconds']}, CPU {figures['ratio of cpu_seconds']}")
     if options.json:
         Path(options.json).write_text(json.dumps(figures, indent=1))
 
