@@ -86,7 +86,7 @@ def build_key(config: Config, spec: BuildSpec, partitions: Sequence[Partition]) 
             [[partition.span, partition.place, spec.key(partition)] for partition in partitions],
             config.name,
             spec.compression,  # of the shards: with shuffle rows the partitions' blocks are stored in another way
-            {split: output.num_shards(split) or output.shard_bytes for split in config.split_names},
+            {split: [output.num_shards(split), output.shard_bytes] for split in config.split_names},
         ]
     )
 
