@@ -63,6 +63,8 @@ def publish(
         write_committed(os.path.join(folder, ANALYZED), analyzed)
     manifest = dataclasses.replace(manifest, files=_digests(folder, manifest))
     manifest.save(os.path.join(folder, MANIFEST))
+    for parent, _, _ in os.walk(folder):
+        sync_folder(parent)
     os.replace(folder, layout.version_dir(manifest.version))
     sync_folder(layout.versions_dir)
     if point:

@@ -21,7 +21,7 @@ from transforms.build import BuildSpec
 from transforms.compression import Compression
 from transforms.deal import Piece, ShardPlan, deal, num_shards, order_blocks, sections, shard_name
 from transforms.errors import CorruptError
-from transforms.files import write_committed
+from transforms.files import read_checked, write_checked
 
 LOOKED_AT = 4  # versions whose shards may be taken: the latest, and the newest others
 
@@ -100,10 +100,7 @@ def make_shards(
     os.makedirs(staged)
     function = functools.partial(_make_shard, folder=staged, compression=compression)
     run_stage("AssembleShards", function, tasks, workers=workers, work_dir=work_dir)
-    infos = []
-    for task in tasks:
-        with open(task.output, encoding="utf-8") as stream:
-            infos.append(shard_from_plain(json.load(stream), task.argument[0].split))
+    infos = [shard_from_plain(json.loads(read_checked(task.output)), task.argument[0].split) for task in tasks]
     return infos, taken
 
 
@@ -132,7 +129,7 @@ def _make_shard(
     info = _take(plan, earlier, split_dir, compression) if earlier else None
     if info is None:
         info = replace(assemble_shard(plan, split_dir, compression=compression), key=plan.key(compression))
-    write_committed(path, json.dumps(shard_to_plain(info)))
+    write_checked(path, json.dumps(shard_to_plain(info)))
 
 
 def _take(plan: ShardPlan, earlier: Earlier, split_dir: str, compression: Compression) -> ShardInfo | None:

@@ -37,11 +37,14 @@ class ShardInfo:
 
 
 def assemble_shard(plan: ShardPlan, folder: str, *, compression: Compression) -> ShardInfo:
-    """Writes the shard into ``folder`` under its name, and commits it when all of it is on the disk."""
+    """Writes the shard into ``folder`` under its name, and commits it when all of it is on the disk.
+
+    The folder is the caller's to sync, once for all shards.
+    """
     blocks: list[Block] = []
     sha256 = hashlib.sha256()
     path = os.path.join(folder, plan.name)
-    with committed(path) as output:
+    with committed(path, sync_name=False) as output:
 
         def write(content: bytes) -> None:
             sha256.update(content)

@@ -43,11 +43,12 @@ class OutputFile:
 
 
 @contextlib.contextmanager
-def committed(path: str, *, durable: bool = True) -> Iterator[OutputFile]:
+def committed(path: str, *, durable: bool = True, sync_name: bool = True) -> Iterator[OutputFile]:
     """A binary file that gets its name by one atomic rename, after its bytes are on the disk.
 
     A block that raises leaves nothing behind; what stood under the name before stays.  Not ``durable``: the rename does
     not wait for the disk, so that after a crash of the machine the file may be damaged, which its reader must notice.
+    Without ``sync_name`` the name may be lost by a crash, until ``sync_folder`` is called for the folder.
     Raises OutputError, which names the path, when the file cannot be written (a full disk, a quota, a missing right).
     """
     temporary = _temporary(path)
@@ -63,7 +64,7 @@ def committed(path: str, *, durable: bool = True) -> Iterator[OutputFile]:
                     os.fsync(stream.fileno())
         with _named(path):
             os.replace(temporary, path)
-            if durable:
+            if durable and sync_name:
                 sync_folder(folder)
     finally:
         with contextlib.suppress(OSError):  # it has its name already, or what went wrong is told
@@ -97,17 +98,18 @@ def read_checked(path: str) -> bytes:
 
 
 def link_or_copy(source: str, path: str) -> None:
-    """Gives the file ``source`` the name ``path`` too: by a hard link, or by a copy where there can be none."""
+    """Gives the file ``source`` the name ``path`` too: by a hard link, or by a copy where there can be none.
+
+    The name may be lost by a crash of the machine, until ``sync_folder`` is called for the folder.
+    """
     with _named(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         try:
             os.link(source, path)
         except OSError:
-            with open(source, "rb") as stream, committed(path) as output:
+            with open(source, "rb") as stream, committed(path, sync_name=False) as output:
                 for chunk in read_chunks(stream):
                     output.write(chunk)
-        else:
-            sync_folder(os.path.dirname(path))
 
 
 def remove_folder(path: str) -> None:
