@@ -32,7 +32,7 @@ from benchmarks import table  # noqa: E402
 
 SCORES, VOCABULARIES = 13, 26
 ROW_GROUP = 50_000
-BATCH_ROWS = 16_384
+BATCH_ROWS = 1000  # what TFX makes of a source at most
 MODULE = f"""
 import tensorflow as tf
 import tensorflow_transform as tft

@@ -22,6 +22,7 @@ from transforms.tensors import (
     describe_row,
     graph_error,
     import_tensorflow,
+    no_collection,
     type_specs,
 )
 from transforms.usercode import UserFunction
@@ -152,6 +153,7 @@ class TransformGraph:
 
 
 @functools.lru_cache(maxsize=4)
+@no_collection()
 def _load_graph(transform_dir: str, schema: Schema) -> _Graph:
     return _Graph(transform_dir, schema)
 

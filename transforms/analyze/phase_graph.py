@@ -11,7 +11,7 @@ from transforms.analyze.plan import Traced
 from transforms.analyze.spec import GraphFile
 from transforms.analyze.tft_internals import internals
 from transforms.files import write_committed
-from transforms.tensors import ancestors, import_tensorflow
+from transforms.tensors import ancestors, import_tensorflow, no_collection
 
 
 def write_phase_graph(
@@ -69,6 +69,7 @@ def _write_saved_model(
     return GraphFile(path, True, tuple((name, ()) for name in sorted(inputs)))
 
 
+@no_collection()
 def save_model(traced: Traced, bindings: Sequence[Any], outputs: Mapping[str, str], work_dir: str) -> str:
     """TFT's SavedModel with the bindings in place.  ``outputs``: key -> tensor; when empty, what the function returns.
 

@@ -13,7 +13,7 @@ from transforms.analyze.tft_internals import internals
 from transforms.errors import ConfigError, SchemaError
 from transforms.fingerprint import digest
 from transforms.preprocess import Preprocessing
-from transforms.tensors import type_specs
+from transforms.tensors import no_collection, type_specs
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Traced:
     assets: Mapping[str, str]
 
 
+@no_collection()
 def trace(preprocessing: Preprocessing, proto: Any, temp_dir: str) -> Traced:
     """Raises ConfigError with the user's line when the function fails."""
     tft, specs = internals(), type_specs(proto)

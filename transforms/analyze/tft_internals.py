@@ -29,7 +29,7 @@ from __future__ import annotations
 import functools
 from types import SimpleNamespace
 
-from transforms.tensors import import_tensorflow
+from transforms.tensors import import_tensorflow, no_collection
 
 COMBINERS = (
     "NumPyCombiner",
@@ -45,8 +45,9 @@ COMBINERS = (
 def internals() -> SimpleNamespace:
     """All of the table, under short names.  Raises ImportError or AttributeError when TFT has another version."""
     import_tensorflow()
-    from tensorflow_transform import analyzers, annotators, graph_tools, impl_helper, tf_utils
-    from tensorflow_transform.beam import analysis_graph_builder, analyzer_impls, impl
+    with no_collection():
+        from tensorflow_transform import analyzers, annotators, graph_tools, impl_helper, tf_utils
+        from tensorflow_transform.beam import analysis_graph_builder, analyzer_impls, impl
 
     return SimpleNamespace(
         trace=impl_helper.trace_preprocessing_function,
