@@ -63,18 +63,23 @@ class Described:
 
 
 def describe(config: Any) -> Any:
-    """The TFMD schema of a ``TensorAdapterConfig``."""
+    """The TFMD schema of a ``TensorAdapterConfig``; without the columns that no tensor is made of."""
     from tensorflow_metadata.proto.v0 import schema_pb2
+    from tfx_bsl.tfxio.tensor_representation_util import GetSourceColumnsFromTensorRepresentation
 
     proto = schema_pb2.Schema()
+    representations = config.tensor_representations
+    used = {p.steps()[0] for r in representations.values() for p in GetSourceColumnsFromTensorRepresentation(r)}
     for field in config.arrow_schema:
+        if field.name not in used:
+            continue
         kind = field.type
         while pa.types.is_list(kind) or pa.types.is_large_list(kind):
             kind = kind.value_type
         is_whole = pa.types.is_integer(kind)
         number = schema_pb2.INT if is_whole else schema_pb2.FLOAT if pa.types.is_floating(kind) else schema_pb2.BYTES
         proto.feature.add(name=field.name, type=number)
-    for name, representation in config.tensor_representations.items():
+    for name, representation in representations.items():
         proto.tensor_representation_group[""].tensor_representation[name].CopyFrom(representation)
     return proto
 
@@ -128,7 +133,11 @@ def replace_analysis() -> None:
                 return super().visit_value_node(value_node)
             folder = tempfile.mkdtemp(dir=given.base_temp_dir)
             number = len(_runs)
-            _runs[number] = (given.preprocessing_fn, describe(given.input_tensor_adapter_config), folder)
+            _runs[number] = (
+                given.preprocessing_fn,
+                describe(given.input_tensor_adapter_config),
+                folder,
+            )
             counts["by ours"] += 1
             return (
                 given.flat_pcollection | "Batches" >> beam.combiners.ToList() | "Columnar" >> beam.Map(run_ours, number)

@@ -116,6 +116,8 @@ class GraphHash:
         """
         tf = import_tensorflow()
         value = self._captures[placeholder.name]
+        if value.dtype == tf.variant:  # a tf.data.Dataset
+            raise Unhashable(f"a variant ({placeholder.name})")
         if value.dtype != tf.resource:
             return f"value {_array_digest(value.numpy())}"
         for operation in placeholder.outputs[0].consumers():
