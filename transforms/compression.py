@@ -22,6 +22,7 @@ from transforms.errors import ConfigError, CorruptError, shorten
 from transforms.partition import Block
 from transforms.tfrecord import as_bytes, crc32c, crc32c_join, masked_crc32c
 
+SMALL_BYTES = 64 << 10
 CHUNK_BYTES = 1 << 20  # read, and handed on, at a time
 
 # Level -> codec and its own level, from the front of size against speed in docs/format.md.
@@ -161,7 +162,9 @@ def adler32_combine(first: int, second: int, second_bytes: int) -> int:
 def _pack_member(raw: Any, codec: tuple[str, int], num_records: int) -> bytes:
     library, level = codec
     payload: bytes | bytearray
-    if library == "isal":
+    # What ISA-L makes of a few kilobytes was seen to differ, in one of some hundred processes, by where in memory they
+    # stand; libdeflate takes no longer for so little.
+    if library == "isal" and len(raw) >= SMALL_BYTES:
         payload = isal_zlib.compress(raw, level, -zlib.MAX_WBITS)
     else:
         payload = deflate.deflate_compress(raw, level)
