@@ -3,11 +3,11 @@
     python benchmarks/analyze_parts.py [passes] [transform] [fixed] [distinct] [--rows 400000] [--repeats 3]
 
 passes     the analysis of 13 z-scores and 26 vocabularies over rows in memory, and its share of each kind
-transform  the finished graph on such rows: Arrow to tensors, the graph, tensors to Arrow, and their encoding as Examples
+transform  the finished graph on such rows: Arrow to tensors, the graph, tensors to Arrow, and their encoding
 fixed      an analysis of hardly any rows with more and more analyzers: what each of them costs
 distinct   one vocabulary of 10 million different tokens, in 10 partitions: time and peak memory
 
-Each runs in a process of its own with one TensorFlow thread, after a first run that warms up.  Rates are rows per second
+Each runs in a process of its own with one TensorFlow thread, after a first run that warms up.  Rates are rows a second
 of CPU time, the median of the repeats.
 """
 
@@ -177,8 +177,8 @@ def distinct(options: argparse.Namespace, folder: Path) -> dict[str, float]:
 
     def partition(number: int) -> Iterator[pa.RecordBatch]:
         for start in range(number * size, (number + 1) * size, BATCH_ROWS):
-            values = np.arange(start, min(start + BATCH_ROWS, (number + 1) * size))
-            values = np.concatenate([values, values[::3] // 2]) * 0x9E3779B97F4A7C15 % (1 << 61)
+            values = np.arange(start, min(start + BATCH_ROWS, (number + 1) * size), dtype=np.uint64)
+            values = np.concatenate([values, values[::3] // 2]) * np.uint64(0x9E3779B97F4A7C15)
             yield pa.RecordBatch.from_pydict({"s": pa.array(values).cast(pa.string()).cast(pa.binary())})
 
     module = """import tensorflow_transform as tft

@@ -1,6 +1,6 @@
 """Which records go into which shard: the blocks of a split in order, cut into runs.
 
-The partitions of a span are put together to sections of about sixteen.  Blocks are mixed, and shards are made, inside a
+The partitions of a span are put together to sections of about seven.  Blocks are mixed, and shards are made, inside a
 section, so that what one partition holds does not move the shards of others.  Which partitions make a section depends
 on their places in the source, not on what they hold: a partition whose content changes stays where it is.
 
@@ -21,7 +21,7 @@ from transforms.fingerprint import digest
 from transforms.partition import Block
 from transforms.shuffle import permutation
 
-SECTION_PARTITIONS = (8, 32)  # at least, at most; a section ends with one in eight of the places
+SECTION_PARTITIONS = (4, 16)  # at least, at most; a section ends with one in four of the places
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def sections(places: Sequence[str], *, shuffle_seed: int | None) -> list[list[in
     least, most = SECTION_PARTITIONS
     found: list[list[int]] = []
     for i in order:
-        if not found or len(found[-1]) == most or (len(found[-1]) >= least and ranks[i] % 8 == 0):
+        if not found or len(found[-1]) == most or (len(found[-1]) >= least and ranks[i] % 4 == 0):
             found.append([])
         found[-1].append(i)
     return found
