@@ -203,3 +203,28 @@ def test_the_lock_goes_with_the_block(out: str) -> None:
         assert locked
     with output_lock(layout):
         pass
+
+
+def test_without_locks_both_builds_finish(tmp_path: Path, out: str) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "0.csv").write_text("id\n" + "".join(f"{i}\n" for i in range(20_000)))
+    content = {"name": "d", "source": {"format": "csv", "files": "data/*"}, "output": {"dir": "out"}}
+    code = (
+        "import sys, filelock\n"
+        "def acquire(self, timeout=None): raise OSError(95, 'not supported')\n"
+        "filelock.FileLock.acquire = acquire\n"
+        "from pipeline.cli import main\nsys.argv[0] = 'recordmill'; main()"
+    )
+    builds = []
+    for level in (1, 6):
+        (tmp_path / f"{level}.yaml").write_text(json.dumps(content | {"output": {"dir": "out", "level": level}}))
+        command = [sys.executable, "-c", code, "build", str(tmp_path / f"{level}.yaml")]
+        builds.append(subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True))
+    for process in builds:
+        _, said = process.communicate(timeout=120)
+        assert process.returncode == 0, said
+        assert "cannot be locked" in said
+    assert len(names(out)) == 2
+    assert Layout(out).latest() in names(out)
+    for version in names(out):
+        assert not verify(out, version=version).faults
