@@ -1,4 +1,4 @@
-"""`recordmill build` with a `preprocessing_fn`, against stock TensorFlow Transform: whole commands, the same result.
+"""`recordmill build` with a `preprocessing_fn` against stock TensorFlow Transform: whole commands, the same result.
 
     python benchmarks/analyze.py [--rows 100000] [--workers 1] [--no-stock]
 

@@ -1,14 +1,15 @@
 """What the analysis and the transform graph cost, step by step, on one core.
 
-    python benchmarks/analyze_parts.py [passes] [transform] [fixed] [distinct] [--rows 400000] [--repeats 3]
+    python benchmarks/analyze_parts.py [passes] [transform] [fixed] [distinct] [stock] [--rows N] [--repeats 3]
 
-passes     the analysis of 13 z-scores and 26 vocabularies over rows in memory, and its share of each kind
-transform  the finished graph on such rows: Arrow to tensors, the graph, tensors to Arrow, and their encoding
+passes     the analysis of 13 z-scores and 26 vocabularies over rows in memory, and its parts
+transform  the finished graph on such rows: Arrow to tensors, the graph, tensors to Arrow, their encoding as Examples
 fixed      an analysis of hardly any rows with more and more analyzers: what each of them costs
-distinct   one vocabulary of 10 million different tokens, in 10 partitions: time and peak memory
+distinct   one vocabulary of 10 million different tokens, in 40 partitions: time and peak memory
+stock      the whole analysis of rows in memory, after all imports, against that of stock TensorFlow Transform: minutes
 
-Each runs in a process of its own with one TensorFlow thread, after a first run that warms up.  Rates are rows a second
-of CPU time, the median of the repeats.
+Each runs in a process of its own with one TensorFlow thread, after a first run that warms up.  Rates are rows per
+second of CPU time, the median of the repeats.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -34,13 +36,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks import table  # noqa: E402
 from benchmarks.analyze import MODULE  # noqa: E402
-from transforms.analyze import PhaseSpec, accumulate, analyze  # noqa: E402
+from transforms.analyze import PhaseSpec, accumulate, analyze, analyze_stock  # noqa: E402
 from transforms.example import Encoder  # noqa: E402
 from transforms.preprocess import Preprocessing, TransformGraph  # noqa: E402
 from transforms.schema import Schema  # noqa: E402
 
 BATCH_ROWS = 16_384
-DISTINCT, PARTITIONS = 10_000_000, 10
+PARTITIONS = 40
 
 
 def batches(rows: int) -> list[pa.RecordBatch]:
@@ -171,6 +173,28 @@ def preprocessing_fn(inputs):
     return figures | {"each further analyzer, CPU s": slope / more}
 
 
+class Memory:
+    """By how many kB the memory of this process grows at most, without pages of files, which the system can drop."""
+
+    def __enter__(self) -> Memory:
+        self.grown, self._is_over, self._first = 0, threading.Event(), self._now()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(0.005):
+            self.grown = max(self.grown, self._now() - self._first)
+
+    def _now(self) -> int:
+        (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon")]
+        return int(line.split()[1])
+
+
 def distinct(options: argparse.Namespace, folder: Path) -> dict[str, float]:
     """Each token of the partitions stands in two of them, or in one."""
     size = options.distinct // PARTITIONS
@@ -192,9 +216,10 @@ def preprocessing_fn(inputs):
         folder / "first", module, [lambda: partition(0)] if options.distinct < 1000 else [lambda: [next(partition(0))]]
     )
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    partitions: Partitions = [functools.partial(partition, number) for number in range(PARTITIONS)]
     begin = time.process_time()
-    partitions = [functools.partial(partition, number) for number in range(PARTITIONS)]
-    _, seconds = analyzed(folder / "all", module, partitions)
+    with Memory() as memory:
+        _, seconds = analyzed(folder / "all", module, partitions)
     vocabulary = folder / "all" / "out" / "transform_fn" / "assets" / "s"
     with open(vocabulary, "rb") as stream:
         tokens = sum(1 for _ in stream)
@@ -203,17 +228,32 @@ def preprocessing_fn(inputs):
         "file, MB": vocabulary.stat().st_size / 1e6,
         "seconds": seconds,
         "CPU s": time.process_time() - begin,
-        "peak memory with TensorFlow loaded, MB": before / 1e3,
-        "peak memory after the analysis, MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
+        "TensorFlow alone, MB": before / 1e3,
+        "grown at most by, MB": memory.grown / 1e3,
+        "and with mapped pages of files, MB": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e3,
     }
 
 
-STEPS = {step.__name__: step for step in (passes, transform, fixed, distinct)}
+def stock(options: argparse.Namespace, folder: Path) -> dict[str, float]:
+    """Both analyses after all imports; stock gets batches of 1,000 rows, as TFX makes them at most."""
+    made = batches(options.rows)
+    small = [part for batch in made for part in pa.Table.from_batches([batch]).to_batches(max_chunksize=1000)]
+    _, ours = analyzed(folder / "ours", MODULE, [lambda: made])
+    preprocessing = Preprocessing.load(str(folder / "ours" / "preprocessing.py"))
+    begin, begin_cpu, out = time.perf_counter(), time.process_time(), str(folder / "stock")
+    analyze_stock(preprocessing, schema_of(made[0]), partitions=[0], read=lambda _: small, out_dir=out)
+    seconds, cpu_seconds = time.perf_counter() - begin, time.process_time() - begin_cpu
+    for name in (folder / "stock" / "transform_fn" / "assets").iterdir():
+        assert name.read_bytes() == (folder / "ours" / "out" / "transform_fn" / "assets" / name.name).read_bytes()
+    return {"ours, s": ours, "stock, s": seconds, "stock, CPU s": cpu_seconds, "ratio": seconds / ours}
+
+
+STEPS = {step.__name__: step for step in (passes, transform, fixed, distinct, stock)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", nargs="*", choices=[[], *STEPS], help="which; all when there is none")
+    parser.add_argument("step", nargs="*", choices=[[], *STEPS], help="which; all but stock when there is none")
     parser.add_argument("--rows", type=int, default=400_000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--distinct", type=int, default=10_000_000)
@@ -226,7 +266,7 @@ def main() -> None:
         return
     threads = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
     figures: dict[str, Any] = {}
-    for step in options.step or STEPS:
+    for step in options.step or [step for step in STEPS if step != "stock"]:
         sizes = [f"--{name}={getattr(options, name)}" for name in ("rows", "repeats", "distinct")]
         command = [sys.executable, __file__, step, "--alone", *sizes]
         result = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | threads)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from transforms.analyze.vocabulary import one_batch, parts
 
-SORT_BYTES = 64 << 20  # what is sorted at once; Arrow holds it about three times meanwhile
+SORT_BYTES = 32 << 20  # what is sorted at once; Arrow holds it about three times meanwhile
 SAMPLE = 64  # rows of the sample for each range
 
 SortKeys = list[tuple[str, Literal["ascending", "descending"]]]
@@ -42,7 +42,7 @@ def in_order(tables: Iterable[pa.Table], keys: SortKeys, *, num_rows: int, path:
     splitters = _splitters(first, keys, ranges)
     del first, held
     _write_ranges(rest, splitters, path)
-    with pa.memory_map(path) as source, pa.ipc.open_file(source) as reader:
+    with pa.OSFile(path) as source, pa.ipc.open_file(source) as reader:
         numbers = range(len(splitters) + 1)
         for number in numbers if keys[0][1] == "ascending" else reversed(numbers):
             found = range(number, reader.num_record_batches, len(numbers))

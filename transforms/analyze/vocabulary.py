@@ -123,7 +123,7 @@ class MergedVocabulary:
     num_tokens: int
 
     def buckets(self) -> Iterator[pa.Table]:
-        with pa.memory_map(self.path) as source, pa.ipc.open_file(source) as reader:
+        with pa.OSFile(self.path) as source, pa.ipc.open_file(source) as reader:
             for i in range(reader.num_record_batches):
                 yield pa.Table.from_batches([reader.get_batch(i)])
 

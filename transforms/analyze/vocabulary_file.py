@@ -17,7 +17,7 @@ from transforms.analyze.sorting import SortKeys, in_order
 from transforms.analyze.vocabulary import MergedVocabulary, SmallVocabulary, Vocabulary, one_array, write_merged
 from transforms.errors import ConfigError
 
-CHUNK_ROWS = 1 << 20
+CHUNK_ROWS = 1 << 18
 DESCENDING: SortKeys = [("metric", "descending"), ("token", "descending")]
 _RECORD_SUFFIX = ".tfrecord.gz"
 
