@@ -168,7 +168,7 @@ def test_bytes_do_not_depend_on_workers_with_a_transform(tmp_path: Path, monkeyp
         )
         run(folder, f"runner.workers={workers}", splits={"train": 0.7, "eval": 0.3}, preprocess="preprocessing.py")
         built.append(shards(folder))
-    assert built[0] == built[1] and len(built[0]) == 2
+    assert built[0] == built[1] and len(built[0]) == 4
 
 
 def test_an_error_in_the_code_names_it(tmp_path: Path) -> None:
