@@ -29,7 +29,7 @@ from transforms.rows import RowSpec
 if TYPE_CHECKING:
     from transforms.analyze import AnalysisReport, PhaseSpec
 
-ANALYSIS_FORMAT = 3  # raised when the same data and code give another graph, or other accumulators
+ANALYSIS_FORMAT = 4  # raised when the same data and code give another graph, or other accumulators
 RESULT = "analysis.json"  # beside a graph in the cache
 
 log = logging.getLogger("recordmill")

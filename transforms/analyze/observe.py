@@ -1,4 +1,4 @@
-"""What spoils statistics without an error: columns without values, and numbers too large for their differences."""
+"""What spoils statistics without an error: columns without values, infinity, and numbers too large."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ log = logging.getLogger("recordmill")
 class _Range:
     rows: int = 0
     values: int = 0  # neither missing nor NaN nor infinite
+    infinite: int = 0
     least: float = np.inf
     greatest: float = -np.inf
 
@@ -36,18 +37,20 @@ class Observer:
             if not pa.types.is_primitive(column.type):
                 column = column.flatten()
             values = (column.drop_null() if column.null_count else column).to_numpy().astype(np.float64)
+            seen.infinite += int(np.isinf(values).sum())
             values = values[np.isfinite(values)]
             if len(values):
                 seen.values += len(values)
                 seen.least, seen.greatest = min(seen.least, values.min()), max(seen.greatest, values.max())
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """For each column a row: column, rows, values, least, greatest."""
+        """For each column a row: column, rows, values, infinite, least, greatest."""
         schema = pa.schema(
             [
                 ("column", pa.string()),
                 ("rows", pa.int64()),
                 ("values", pa.int64()),
+                ("infinite", pa.int64()),
                 ("least", pa.float64()),
                 ("greatest", pa.float64()),
             ]
@@ -64,6 +67,7 @@ def warn_of_spoiled_columns(batches: Iterable[pa.RecordBatch]) -> None:
             seen = total.setdefault(row["column"], _Range())
             seen.rows += row["rows"]
             seen.values += row["values"]
+            seen.infinite += row["infinite"]
             seen.least, seen.greatest = min(seen.least, row["least"]), max(seen.greatest, row["greatest"])
     for name, seen in total.items():
         _warn(name, seen)
@@ -73,6 +77,14 @@ def _warn(name: str, seen: _Range) -> None:
     if seen.rows and not seen.values:
         log.warning(
             "column %r has no number in any of the %d analyzed rows: its statistics mean nothing", name, seen.rows
+        )
+    elif seen.infinite:
+        log.warning(
+            "column %r has %d infinite values in %d analyzed rows: its mean, variance and range are infinite or NaN; "
+            "put tf.where(tf.math.is_inf(x), float('nan'), x) before its analyzers: NaN counts as missing",
+            name,
+            seen.infinite,
+            seen.rows,
         )
     elif 0 < seen.greatest - seen.least < MIN_STEPS * _spacing(max(abs(seen.least), abs(seen.greatest))):
         log.warning(

@@ -19,6 +19,7 @@ from transforms.analyze.keyed import KeyedStates, is_keyed
 from transforms.analyze.observe import Observer
 from transforms.analyze.sections import write_sections
 from transforms.analyze.spec import AnalyzerSpec, GraphFile, PhaseSpec
+from transforms.analyze.tft_internals import no_numpy_warnings
 from transforms.analyze.vocabulary import VocabularyCounts
 from transforms.errors import SchemaError
 from transforms.files import committed
@@ -39,6 +40,7 @@ def accumulate(spec: PhaseSpec, batches: Iterable[pa.RecordBatch], path: str) ->
     Memory holds one batch and the accumulators.  Raises SchemaError when a value does not fit the schema or the
     ``preprocessing_fn`` fails on the data.
     """
+    no_numpy_warnings()
     accumulators = [make_accumulator(analyzer) for analyzer in spec.analyzers]
     observer = Observer(spec.watched)
     run = _phase_graph(spec.graph, spec.schema_text, spec.fetches) if spec.fetches else None

@@ -27,6 +27,7 @@ tf_utils.GLOBAL_Y_COUNT_SENTINEL_STRING, …_INT          the key under which th
 from __future__ import annotations
 
 import functools
+import warnings
 from types import SimpleNamespace
 
 from transforms.tensors import import_tensorflow, no_collection
@@ -42,9 +43,16 @@ COMBINERS = (
 
 
 @functools.cache
+def no_numpy_warnings() -> None:
+    """Has no warning printed when NaN or infinity meets a combiner: ``observe`` says which columns have them."""
+    warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"tensorflow_transform\.|transforms\.analyze\.")
+
+
+@functools.cache
 def internals() -> SimpleNamespace:
     """All of the table, under short names.  Raises ImportError or AttributeError when TFT has another version."""
     import_tensorflow()
+    no_numpy_warnings()
     with no_collection():
         from tensorflow_transform import analyzers, annotators, graph_tools, impl_helper, tf_utils
         from tensorflow_transform.beam import analysis_graph_builder, analyzer_impls, impl
