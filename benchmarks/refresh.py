@@ -1,8 +1,8 @@
 """A refresh after one of many files changed, against the first build and a build from nothing.
 
-    python benchmarks/refresh.py                       # 100 files of 37 MB
-    python benchmarks/refresh.py --files 10 --rows 20000 --json result.json
-    python benchmarks/refresh.py --preprocess frozen   # with 13 z-scores and 26 vocabularies
+    python -m benchmarks.refresh                       # 100 files of 37 MB
+    python -m benchmarks.refresh --files 10 --rows 20000 --json result.json
+    python -m benchmarks.refresh --preprocess frozen   # with 13 z-scores and 26 vocabularies
 
 Prints the seconds of whole commands, start included, and compares the shards of the refresh byte for byte with those of
 a build of the same data in an empty folder.
@@ -24,7 +24,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
-from table import batches
+
+from benchmarks.table import batches
 
 PREPROCESSING = """
 import tensorflow_transform as tft

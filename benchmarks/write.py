@@ -1,172 +1,172 @@
-"""RecordBatches in memory into files on the disk: ours against what people use instead, on the Criteo-like table.
+"""Rows in memory into TFRecord files: ours against what people use instead, and against what no writer can beat.
 
-    python benchmarks/write.py                    # 200,000 rows
-    python benchmarks/write.py --rows 20000 --repeats 1 --json result.json
+    python -m benchmarks.write                                # all tables, and the whole command
+    python -m benchmarks.write --data clicks --repeats 5 --json result.json
+    python -m benchmarks.write --scale 0.01 --repeats 1       # the short form
 
-Rows are in memory in each writer's own form before the clock starts.  Medians of ``--repeats`` runs; slow peers write a
-part of the rows, and their rate counts.  Machines differ and are shared, so compare the ratios of one run.
+Prints a table of figures for each table of rows.  Rows are in memory in each writer's own form before the clock starts.
+The writers take turns, and a figure is the median of ``--repeats`` turns.  Those that work row by row get a few of the
+rows, as the column ``rows`` says, and their rate counts.  Machines differ and are shared, so compare the ratios of one
+run.  Peers that are not installed are left out, which is said: `pip install '.[benchmarks]'` brings them all.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
+import importlib.util
 import json
+import multiprocessing
 import os
+import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import lru_cache
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-from table import batches
+from benchmarks import command
+from benchmarks.data import DATA
+from benchmarks.writers import COPY, ENCODE, LIMITS, LOOP, LOOP_GZIP, OURS, PEERS, Source, Writer, ours, recordmill
 
-from transforms.compression import Compression
-from transforms.cut import BlockCutter
-from transforms.example import Encoder
-from transforms.files import OutputFile, committed
-
-BATCH_ROWS = 8192
-SLOW_ROWS = 20_000  # of the peers that work row by row
+SHORTEST_TURN = 0.2  # seconds of work in a turn, at full scale: what is done sooner is done again
+COMMAND_ROWS = 3_000_000
 
 
-class _Blocks:
-    """Blocks straight into a file: a shard."""
-
-    def __init__(self, output: OutputFile) -> None:
-        self._output = output
-
-    def add(self, split: str, stored: Any, *, raw_bytes: int, num_records: int, checksum: int) -> None:
-        self._output.write(stored)
+@lru_cache(maxsize=1)
+def source(data: str, rows: int, few: int) -> Source:
+    return Source(data, rows=rows, few=few)
 
 
-def write_shard(rows: Sequence[pa.RecordBatch], path: str, compression: Compression) -> None:
-    encoder = Encoder(rows[0].schema)
-    with committed(path) as output:
-        cutter = BlockCutter(_Blocks(output), compression, ("all",), shuffle=None, window_bytes=4 << 20)
-        for batch in rows:
-            cutter.add(encoder.encode(batch), np.zeros(batch.num_rows, np.int32))
-        cutter.finish()
-
-
-def ours(rows: Sequence[pa.RecordBatch], folder: str, *, compression: Compression, threads: int) -> None:
-    parts = [rows[i::threads] for i in range(threads)]
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda i: write_shard(parts[i], os.path.join(folder, f"{i}"), compression), range(threads)))
-
-
-def example_loop(rows: list[dict[str, Any]], folder: str, *, compression: str) -> None:
-    import tensorflow as tf
-
-    features, int64s, byte_lists = tf.train.Feature, tf.train.Int64List, tf.train.BytesList
-    with tf.io.TFRecordWriter(os.path.join(folder, "loop"), compression) as writer:
-        for row in rows:
-            feature = {
-                name: features(int64_list=int64s(value=[value]))
-                if isinstance(value, int)
-                else features(bytes_list=byte_lists(value=[value]))
-                for name, value in row.items()
-            }
-            example = tf.train.Example(features=tf.train.Features(feature=feature))
-            writer.write(example.SerializeToString())
-
-
-def tfx_encoder(rows: Sequence[pa.RecordBatch], folder: str, *, compression: str) -> None:
-    import tensorflow as tf
-    from tfx_bsl.coders.example_coder import RecordBatchToExamplesEncoder
-
-    encoder = RecordBatchToExamplesEncoder()
-    with tf.io.TFRecordWriter(os.path.join(folder, "tfx"), compression) as writer:
-        for batch in rows:
-            for example in encoder.encode(batch):
-                writer.write(example)
-
-
-def beam_write(serialized: list[bytes], folder: str) -> None:
-    import apache_beam as beam
-    from apache_beam.io.filesystem import CompressionTypes
-
-    from runners import direct
-
-    pipeline = direct.pipeline(workers=1, processes=False)
-    _ = (
-        pipeline
-        | beam.Create(serialized, reshuffle=False)
-        | beam.io.WriteToTFRecord(os.path.join(folder, "beam"), compression_type=CompressionTypes.GZIP)
-    )
-    pipeline.run().wait_until_finish()
-
-
-def as_lists(batch: pa.RecordBatch) -> pa.RecordBatch:
-    offsets = pa.array(np.arange(batch.num_rows + 1, dtype=np.int32))
-    columns = [c.cast(pa.binary()) if pa.types.is_string(c.type) else c for c in batch.columns]
-    return pa.RecordBatch.from_arrays([pa.ListArray.from_arrays(offsets, c) for c in columns], names=batch.schema.names)
-
-
-def as_rows(rows: Sequence[pa.RecordBatch], count: int) -> list[dict[str, Any]]:
-    table = pa.Table.from_batches(rows).slice(0, count)
-    return [{k: v.encode() if isinstance(v, str) else v for k, v in row.items()} for row in table.to_pylist()]
-
-
-def measure(write: Callable[[str], None], rows: int, repeats: int) -> dict[str, float]:
-    seconds, size = [], 0
-    for _ in range(repeats):
+def turn(writer: Writer, data: str, rows: int, few: int, shortest: float = 0.0) -> tuple[float, float, int]:
+    """Seconds of wall and of this process's cores for writing the rows once, and the bytes written."""
+    rows_of = source(data, rows, few)
+    if writer.needs:
+        importlib.import_module(writer.needs)
+    for form in writer.forms:
+        getattr(rows_of, form)
+    walls, cores = [], []
+    while not walls or sum(walls) < shortest:
         with tempfile.TemporaryDirectory(dir=os.environ.get("BENCHMARK_DIR")) as folder:
-            begin = time.perf_counter()
-            write(folder)
-            seconds.append(time.perf_counter() - begin)
+            wall, core = time.perf_counter(), time.process_time()
+            writer.write(rows_of, folder)
+            walls.append(time.perf_counter() - wall)
+            cores.append(time.process_time() - core)
             size = sum(entry.stat().st_size for entry in os.scandir(folder))
-    return {"rows_per_second": rows / statistics.median(seconds), "bytes_per_row": size / rows}
+    return statistics.median(walls), statistics.median(cores), size
 
 
-def writers(rows: list[pa.RecordBatch], total: int) -> dict[str, tuple[Callable[[str], None], int]]:
-    slow = as_rows(rows, SLOW_ROWS)
-    listed = [as_lists(pa.Table.from_batches([batch]).combine_chunks().to_batches()[0]) for batch in rows]
-    encoder = Encoder(rows[0].schema)
-    records = [encoder.encode(batch) for batch in rows[: -(-SLOW_ROWS // BATCH_ROWS)]]
-    serialized = [bytes(r.payload(i)) for r in records for i in range(len(r))]
-    plain, fast = Compression("none"), Compression("gzip", 1)
-    found: dict[str, tuple[Callable[[str], None], int]] = {
-        "Example loop, TFRecordWriter": (lambda f: example_loop(slow, f, compression=""), len(slow)),
-        "Example loop, TFRecordWriter GZIP": (lambda f: example_loop(slow, f, compression="GZIP"), len(slow)),
-        "tfx_bsl encoder, TFRecordWriter": (lambda f: tfx_encoder(listed, f, compression=""), total),
-        "tfx_bsl encoder, TFRecordWriter GZIP": (lambda f: tfx_encoder(listed, f, compression="GZIP"), total),
-        "Beam WriteToTFRecord GZIP, serialized rows": (lambda f: beam_write(serialized, f), len(serialized)),
+def smallest_level(data: str, rows: int, few: int, limit: int) -> int | None:
+    """The lowest level at which the few rows take no more than ``limit`` bytes."""
+    for level in range(1, 10):
+        with tempfile.TemporaryDirectory() as folder:
+            recordmill(source(data, rows, few), folder, level=level, threads=1, few=True)
+            if sum(entry.stat().st_size for entry in os.scandir(folder)) <= limit:
+                return level
+    return None
+
+
+class Processes:
+    """A process for each kind of writer, kept from table to table."""
+
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+        self._pools: dict[str, ProcessPoolExecutor] = {}
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def run(self, process: str, work: Any, *arguments: Any) -> Any:
+        if process not in self._pools:
+            pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+            self._pools[process] = self._stack.enter_context(pool)
+        return self._pools[process].submit(work, *arguments).result()
+
+
+def measure(data: str, *, scale: float, repeats: int, processes: Processes) -> dict[str, dict[str, float]]:
+    """The figures of each writer on this table, by title."""
+    about = DATA[data]
+    rows, few = max(8, int(about.rows * scale)), max(2, int(about.few * min(1.0, scale * 10)))
+    writers = [w for w in (*PEERS, *OURS, *LIMITS) if is_installed(w) and (about.is_csv or not w.csv_only)]
+    run = processes.run
+    if is_installed(PEERS[0]):
+        *_, limit = run("tensorflow", turn, next(w for w in PEERS if w.title == LOOP_GZIP), data, rows, few)
+        level = run("recordmill", smallest_level, data, rows, few, limit)
+        if level is not None and level > 1:
+            writers.insert(writers.index(OURS[-1]) + 1, ours(level, 2))
+    shortest = SHORTEST_TURN * min(1.0, scale)
+    turns: dict[str, list[tuple[float, float, int]]] = {writer.title: [] for writer in writers}
+    for _ in range(repeats):
+        for writer in writers:
+            turns[writer.title].append(run(writer.process, turn, writer, data, rows, few, shortest))
+    return {w.title: _figures(turns[w.title], few if w.few else rows) for w in writers}
+
+
+def _figures(turns: list[tuple[float, float, int]], rows: int) -> dict[str, float]:
+    walls, cores, sizes = zip(*turns, strict=True)
+    return {
+        "rows": rows,
+        "rows_per_second": rows / statistics.median(walls),
+        "cpu_seconds_per_million_rows": statistics.median(cores) / rows * 1e6,
+        "bytes_per_row": sizes[-1] / rows,
     }
-    for threads in (1, 2):
-        for name, compression in (
-            ("none", plain),
-            ("gzip 1", fast),
-            *((f"gzip {n}", Compression("gzip", n)) for n in (6, 7)),
-        ):
-            found[f"recordmill {name}, {threads} threads"] = (
-                lambda f, c=compression, t=threads: ours(rows, f, compression=c, threads=t),  # type: ignore[misc]
-                total,
-            )
-    return found
+
+
+def is_installed(writer: Writer) -> bool:
+    return not writer.needs or importlib.util.find_spec(writer.needs) is not None
+
+
+def table(figures: dict[str, dict[str, float]], record_bytes: float) -> Iterator[str]:
+    """``record_bytes``: of a record, framed and not compressed, which MB/s are counted in."""
+    yield "| writer | rows | rows/s | MB/s | bytes/row | × loop | × loop GZIP |"
+    yield "|---|---|---|---|---|---|---|"
+    for title, figure in figures.items():
+        rate, size = figure["rows_per_second"], figure["bytes_per_row"]
+        cells = [title, f"{figure['rows']:,}", f"{rate:,.0f}", f"{rate * record_bytes / 1e6:,.0f}"]
+        cells.append(f"{size:,.0f}" if size else "")
+        cells += [f"{rate / figures[loop]['rows_per_second']:.1f}" for loop in (LOOP, LOOP_GZIP) if loop in figures]
+        yield "| " + " | ".join(cells) + " |"
+
+
+def report(name: str, figures: dict[str, dict[str, float]]) -> Iterator[str]:
+    record_bytes = figures[OURS[0].title]["bytes_per_row"]
+    of_copy = figures[ENCODE]["rows_per_second"] / figures[COPY]["rows_per_second"]
+    yield f"\n### {name}: {DATA[name].about}; {record_bytes:,.0f} bytes a record"
+    yield from table(figures, record_bytes)
+    yield f"\nEncoding and framing alone runs at {of_copy:.2f} of the speed of memcpy."
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--json", metavar="FILE")
-    arguments = parser.parse_args()
-    table = pa.Table.from_batches(batches(arguments.rows)).combine_chunks()
-    rows = table.to_batches(min(BATCH_ROWS, -(-table.num_rows // 4)))
-    figures = {
-        name: measure(write, count, arguments.repeats) for name, (write, count) in writers(rows, table.num_rows).items()
-    }
-    plain, zipped = (figures[f"Example loop, TFRecordWriter{kind}"]["rows_per_second"] for kind in ("", " GZIP"))
-    print(f"{'writer':<46}{'rows/s':>12}{'bytes/row':>11}{'× loop':>9}{'× loop GZIP':>13}")
-    for name, figure in figures.items():
-        rate = figure["rows_per_second"]
-        print(f"{name:<46}{rate:>12,.0f}{figure['bytes_per_row']:>11.0f}{rate / plain:>9.1f}{rate / zipped:>13.1f}")
-    if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as stream:
-            json.dump(figures, stream, indent=1)
+    parser.add_argument("--data", action="append", choices=DATA, help="a table; may be given again; default: all")
+    parser.add_argument("--scale", type=float, default=1.0, help="part of the rows")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--no-command", action="store_true", help="leave the whole command out")
+    parser.add_argument("--json", metavar="FILE", help="write the figures to this file too")
+    options = parser.parse_args()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    result: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "machine": platform.machine(), "data": {}}
+    result |= {"cores": os.cpu_count(), "python": platform.python_version(), "repeats": options.repeats}
+    for writer in PEERS:
+        if not is_installed(writer):
+            print(f"{writer.title}: left out, {writer.needs} is not installed")
+    with Processes() as processes:
+        for name in options.data or DATA:
+            figures = measure(name, scale=options.scale, repeats=options.repeats, processes=processes)
+            result["data"][name] = figures
+            print("\n".join(report(name, figures)), flush=True)
+    if not options.no_command:
+        result["command"] = command.measure(max(1000, int(COMMAND_ROWS * options.scale)), workers=2)
+        print("\n".join(command.report(result["command"])), flush=True)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as stream:
+            json.dump(result, stream, indent=1)
 
 
 if __name__ == "__main__":

@@ -6,16 +6,22 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+from benchmarks.data import DATA
+from benchmarks.write import is_installed
+from benchmarks.writers import LOOP, OURS, PEERS
+
+ROOT = Path(__file__).parent.parent
 
 
-def run(name: str, *arguments: str, folder: Path) -> dict[str, object]:
+def run(module: str, *arguments: str, folder: Path) -> dict[str, Any]:
     result = folder / "result.json"
-    command = [sys.executable, str(BENCHMARKS / name), *arguments, "--json", str(result)]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    command = [sys.executable, "-m", f"benchmarks.{module}", *arguments, "--json", str(result)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
     figures = json.loads(result.read_text())
     assert isinstance(figures, dict)
     return figures
@@ -23,11 +29,30 @@ def run(name: str, *arguments: str, folder: Path) -> dict[str, object]:
 
 @pytest.mark.slow
 def test_build(tmp_path: Path) -> None:
-    figures = run("build.py", "--rows", "5000", folder=tmp_path)
+    figures = run("build", "--rows", "5000", folder=tmp_path)
     assert {"seconds", "peak_mb", "output_mb", "build s"} <= set(figures)
 
 
 @pytest.mark.slow
 def test_write(tmp_path: Path) -> None:
-    figures = run("write.py", "--rows", "2000", "--repeats", "1", folder=tmp_path)
-    assert "Example loop, TFRecordWriter GZIP" in figures and "recordmill gzip 1, 2 threads" in figures
+    figures = run("write", "--scale", "0.001", "--repeats", "1", "--no-command", folder=tmp_path)
+    assert set(figures["data"]) == set(DATA)
+    for name, of_data in figures["data"].items():
+        assert all(figure["rows_per_second"] > 0 for figure in of_data.values())
+        assert all(writer.title in of_data for writer in (*PEERS, *OURS) if is_installed(writer))
+        assert ("pyarrow.csv alone, all cores" in of_data) == DATA[name].is_csv
+        if name not in ("clicks", "flights", "short lists"):  # all rows are equally long: so are the files
+            assert of_data[LOOP]["bytes_per_row"] == of_data["recordmill none, 2 threads"]["bytes_per_row"]
+
+
+@pytest.mark.slow
+def test_command(tmp_path: Path) -> None:
+    figures = run("command", "--rows", "3000", folder=tmp_path)
+    assert figures["of_limits"] > 0 and figures["times_script"] > 0 and 0 < figures["output_of_csv"] < 1
+
+
+def test_levels(tmp_path: Path) -> None:
+    """Each level's ratio is at least that of level 1, and 9 is the smallest."""
+    rows = run("levels", "--repeats", "1", folder=tmp_path)["rows"]
+    ratios = {row["level"]: row["clicks: ratio"] for row in rows if row["members"] == "blocks"}
+    assert min(ratios.values()) == ratios[1] and max(ratios.values()) == ratios[9]
