@@ -16,8 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import pipeline.analysis
+import pipeline.plan
+import pipeline.stages
 from pipeline.build import build
 from pipeline.config import load
+from pipeline.inspect import inspect
 from transforms.analyze import PhaseSpec, accumulate, analyze
 from transforms.preprocess import Preprocessing
 from transforms.schema import Schema
@@ -61,9 +65,9 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
     run = beam.Pipeline.run
 
-    def counted(pipeline: beam.Pipeline, *arguments: Any, **named: Any) -> Any:
-        counts.append(len(pipeline.to_runner_api().components.transforms))
-        return run(pipeline, *arguments, **named)
+    def counted(job: beam.Pipeline, *arguments: Any, **named: Any) -> Any:
+        counts.append(len(job.to_runner_api().components.transforms))
+        return run(job, *arguments, **named)
 
     monkeypatch.setattr(beam.Pipeline, "run", counted)
     return counts
@@ -83,13 +87,21 @@ def test_beam_stages_do_not_depend_on_analyzers(
     assert "analysis: 60 analyzers in 1 passes" in caplog.text
 
 
-def test_three_phases_on_the_local_runner(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Stock TensorFlow Transform stops here with bundles that were not executed."""
-    caplog.set_level(logging.INFO, "recordmill")
-    body = "    out['p'] = tft.scale_to_0_1(tf.exp(tft.scale_to_z_score(tft.scale_to_0_1(x['a']))))\n"
-    result = build(config(tmp_path, body))
-    assert "analysis: 3 analyzers in 3 passes over 1 partitions" in caplog.text
-    assert result.rows_read == 40
+def test_three_phases_on_the_local_runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One job for each phase; stock TensorFlow Transform stops here with bundles that were not executed."""
+    labels = []
+
+    def noted(label: str, *arguments: Any, **options: Any) -> None:
+        labels.append(label)
+        pipeline.stages.run_stage(label, *arguments, **options)
+
+    monkeypatch.setattr(pipeline.plan, "PARTITION_BYTES", 100)
+    monkeypatch.setattr(pipeline.analysis, "run_stage", noted)
+    body = "    out['p'] = tft.scale_to_0_1(tft.scale_to_z_score(tft.scale_to_z_score(x['a']) * 3.0))\n"
+    build(config(tmp_path, body))
+    assert labels == ["Accumulate0", "Accumulate1", "Accumulate2"]
+    found = sorted(row["p"] for row in inspect(str(tmp_path / "out"), rows=1000).rows["all"])
+    np.testing.assert_allclose(found, np.arange(40) / 39, atol=1e-6)
 
 
 def run(folder: Path, body: str, partitions: list[list[pa.RecordBatch]]) -> Path:
