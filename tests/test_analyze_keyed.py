@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.analyze import sorting
+from transforms.analyze import sorting, vocabulary
 from transforms.analyze.combine import merge_per_key
 from transforms.analyze.keyed import KeyedStates
 from transforms.analyze.sorting import SortKeys
@@ -207,3 +207,22 @@ def test_large_vocabularies_are_sorted_in_ranges_of_one_size(shuffled: bool, mon
     monkeypatch.setattr(sorting, "_sorted", lambda table, keys: (sizes.append(table.nbytes), sort(table, keys))[1])
     assert write(op, [batches]) == expected
     assert len(sizes) > 5 and max(sizes) < 3 * (1 << 14)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_many_tokens_are_summed_up_in_buckets(weighted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same states, to the last bit, as when all are summed up together."""
+
+    def made() -> list[pa.RecordBatch]:
+        counts = VocabularyCounts(is_text=True, weighted=weighted)
+        rng = np.random.default_rng(0)
+        for _ in range(40):
+            tokens = np.array([b"%d" % n for n in rng.geometric(0.003, 500)] + [None], object)[:-1]
+            counts.add((tokens, rng.random(500)))
+        return counts.batches()
+
+    monkeypatch.setattr(vocabulary, "PENDING_ROWS", 700)
+    together = made()
+    monkeypatch.setattr(vocabulary, "MANY_TOKENS", 300)
+    for left, right in zip(together, made(), strict=True):
+        assert left.sort_by("token").equals(right.sort_by("token"))

@@ -17,15 +17,17 @@ BUCKETS = 16
 # What is held before it is counted or summed up, for each vocabulary; hashing many tokens at once is cheaper by half.
 PENDING_ROWS = 1 << 17
 PENDING_BYTES = 8 << 20
+# Distinct tokens from which on they are summed up bucket by bucket: below, that costs more than it saves memory.
+MANY_TOKENS = 1 << 19
 
 
 class VocabularyCounts:
-    """Counts tokens, or sums their weights.  Holds each distinct token of its batches once, or twice for a moment."""
+    """Counts tokens, or sums their weights.  Holds each distinct token of its batches about twice."""
 
     def __init__(self, *, is_text: bool, weighted: bool) -> None:
         self._weighted = weighted
         self._schema = counts_schema(is_text=is_text, weighted=weighted)
-        self._summed = self._schema.empty_table()
+        self._summed = [self._schema.empty_table()]  # of all tokens together, or one for each bucket
         self._tables: list[pa.Table] = []
         self._tokens: list[pa.Array] = []
         self._pending = [0, 0]  # rows and bytes of the tokens
@@ -56,20 +58,31 @@ class VocabularyCounts:
     def _append(self, table: pa.Table) -> None:
         self._tables.append(table)
         self._table_rows += table.num_rows
-        if self._table_rows > max(PENDING_ROWS, self._summed.num_rows):
+        if self._table_rows > max(PENDING_ROWS, sum(table.num_rows for table in self._summed) // 2):
             self._sum()
 
     def _sum(self) -> None:
-        if self._tables:
-            self._summed = sum_up([self._summed, *self._tables], self._schema)
-            self._tables, self._table_rows = [], 0
+        if not self._tables:
+            return
+        added, self._tables, self._table_rows = pa.concat_tables(self._tables), [], 0
+        pieces = [added] if len(self._summed) == 1 else _by_bucket(added)
+        del added
+        for i, piece in enumerate(pieces):
+            self._summed[i] = sum_up([self._summed[i], piece], self._schema)
+        if len(self._summed) == 1 and self._summed[0].num_rows > MANY_TOKENS:
+            self._summed = _by_bucket(self._summed[0])
 
     def batches(self) -> list[pa.RecordBatch]:
         """One batch for each bucket."""
         self._count()
         self._sum()
-        batch = one_batch(self._summed)
-        return parts(batch, bucket_of(batch.column("token")), BUCKETS)
+        tables = self._summed if len(self._summed) > 1 else _by_bucket(self._summed[0])
+        return [one_batch(table) for table in tables]
+
+
+def _by_bucket(table: pa.Table) -> list[pa.Table]:
+    batch = one_batch(table)
+    return [pa.Table.from_batches([part]) for part in parts(batch, bucket_of(batch.column("token")), BUCKETS)]
 
 
 def bucket_of(tokens: pa.Array) -> np.ndarray:
