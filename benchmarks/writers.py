@@ -80,7 +80,7 @@ class Source:
     def lists(self) -> list[pa.RecordBatch]:
         """As tfx_bsl takes them: lists of int64, float32 or binary."""
         names = self.batch.schema.names
-        return [pa.record_batch([_as_lists(column) for column in batch.columns], names) for batch in self.batches]
+        return [pa.record_batch([_as_lists(column) for column in batch.columns], names) for batch in self.few_batches]
 
     @cached_property
     def dataset(self) -> Any:
@@ -322,7 +322,7 @@ LOOP, LOOP_GZIP = "tf.train.Example loop, TFRecordWriter", "tf.train.Example loo
 ENCODE, COPY = "encoding and framing alone, 1 core", "memcpy of the records, 1 core"
 
 _TENSORFLOW: dict[str, Any] = {"process": "tensorflow", "needs": "tensorflow"}
-_TFX_BSL: dict[str, Any] = {"forms": ("lists",), "process": "tensorflow", "needs": "tfx_bsl"}
+_TFX_BSL: dict[str, Any] = {"forms": ("lists",), "few": True, "process": "tensorflow", "needs": "tfx_bsl"}
 PEERS = [
     Writer(LOOP, partial(example_loop, compression=""), ("rows",), few=True, **_TENSORFLOW),
     Writer(LOOP_GZIP, partial(example_loop, compression="GZIP"), ("rows",), few=True, **_TENSORFLOW),

@@ -37,7 +37,8 @@ def test_build(tmp_path: Path) -> None:
 def test_write(tmp_path: Path) -> None:
     figures = run("write", "--scale", "0.001", "--repeats", "1", "--no-command", folder=tmp_path)
     assert set(figures["data"]) == set(DATA)
-    for name, of_data in figures["data"].items():
+    for name, measured in figures["data"].items():
+        of_data = measured["writer"]
         assert all(figure["rows_per_second"] > 0 for figure in of_data.values())
         assert all(writer.title in of_data for writer in (*PEERS, *OURS) if is_installed(writer))
         assert ("pyarrow.csv alone, all cores" in of_data) == DATA[name].is_csv
