@@ -34,6 +34,7 @@ from benchmarks.data import DATA
 from benchmarks.writers import COPY, ENCODE, LIMITS, LOOP, LOOP_GZIP, OURS, PEERS, Source, Writer, ours, recordmill
 
 SHORTEST_TURN = 0.2  # seconds of work in a turn, at full scale: what is done sooner is done again, after a warm-up
+FREE = 1.8  # of two cores: the rest is noise
 COMMAND_ROWS = 3_000_000
 
 
@@ -106,8 +107,16 @@ class Processes:
         return self._pools[process].submit(work, *arguments).result()
 
 
-def measure(data: str, *, scale: float, repeats: int, processes: Processes) -> dict[str, Any]:
-    """The figures of each ``writer`` on this table, by title, and how many ``cores`` were free meanwhile."""
+def wait_for_cores(seconds: float) -> float:
+    """Waits until two threads get two cores, or for so long; how many they get then."""
+    end = time.monotonic() + seconds
+    while (cores := cores_free()) < FREE and time.monotonic() < end:
+        time.sleep(0.5)
+    return cores
+
+
+def measure(data: str, *, scale: float, repeats: int, patience: float, processes: Processes) -> dict[str, Any]:
+    """The figures of each ``writer`` on this table, by title, and how many ``cores`` were free before its turns."""
     about = DATA[data]
     rows, few = max(8, int(about.rows * scale)), max(2, int(about.few * min(1.0, scale * 10)))
     writers = [w for w in (*PEERS, *OURS, *LIMITS) if is_installed(w) and (about.is_csv or not w.csv_only)]
@@ -122,7 +131,7 @@ def measure(data: str, *, scale: float, repeats: int, processes: Processes) -> d
     cores = []
     for _ in range(repeats):
         for writer in writers:
-            cores.append(cores_free())
+            cores.append(wait_for_cores(patience))
             turns[writer.title].append(run(writer.process, turn, writer, data, rows, few, shortest))
     figures = {w.title: _figures(turns[w.title], few if w.few else rows) for w in writers}
     return {"writer": figures, "cores": statistics.median(cores)}
@@ -168,6 +177,7 @@ def main() -> None:
     parser.add_argument("--data", action="append", choices=DATA, help="a table; may be given again; default: all")
     parser.add_argument("--scale", type=float, default=1.0, help="part of the rows")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--wait", type=float, default=0, help="seconds to wait before a turn for two idle cores")
     parser.add_argument("--no-command", action="store_true", help="leave the whole command out")
     parser.add_argument("--json", metavar="FILE", help="write the figures to this file too")
     options = parser.parse_args()
@@ -179,7 +189,9 @@ def main() -> None:
             print(f"{writer.title}: left out, {writer.needs} is not installed")
     with Processes() as processes:
         for name in options.data or DATA:
-            measured = measure(name, scale=options.scale, repeats=options.repeats, processes=processes)
+            measured = measure(
+                name, scale=options.scale, repeats=options.repeats, patience=options.wait, processes=processes
+            )
             result["data"][name] = measured
             print("\n".join(report(name, measured)), flush=True)
     if not options.no_command:

@@ -1,4 +1,4 @@
-"""Mutual information of all tokens at once against TFT's own formula, one token at a time: the same to the last bit."""
+"""Mutual information of all tokens at once against TFT's own formula, one token at a time, to eleven digits."""
 
 from __future__ import annotations
 
@@ -105,7 +105,8 @@ def test_all_tokens_at_once_are_as_one_by_one(
     found = merge(parts, weighted=weighted, is_text=is_text, adjusted=adjusted, least=least)
     assert found.keys() == expected.keys()
     for token, values in expected.items():
-        np.testing.assert_array_equal(found[token], values, err_msg=repr(token))
+        # numpy's logarithm of many numbers may differ in the last bit from that of one, and the sum cancels.
+        np.testing.assert_allclose(found[token], values, rtol=1e-11, atol=1e-11, err_msg=repr(token))
 
 
 def merge(

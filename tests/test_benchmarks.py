@@ -48,8 +48,9 @@ def test_write(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_command(tmp_path: Path) -> None:
-    figures = run("command", "--rows", "3000", folder=tmp_path)
-    assert figures["of_limits"] > 0 and figures["times_script"] > 0 and 0 < figures["output_of_csv"] < 1
+    figures = run("command", "--rows", "3000", folder=tmp_path)  # so few that "of_limits" is noise
+    limits = {figures[f"{name}_seconds"] for name in ("read", "codec", "write", "start", "command")}
+    assert min(limits) > 0 and figures["times_script"] > 0 and 0 < figures["output_of_csv"] < 1
 
 
 def test_levels(tmp_path: Path) -> None:

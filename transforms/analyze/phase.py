@@ -118,10 +118,13 @@ def _load_graph_def(graph: GraphFile, fetches: tuple[str, ...]) -> tuple[Iterabl
     # the graph that transforms the data.
     values = {node.name: node.attr["value"].tensor for node in graph_def.node if node.name in graph.bound}
     bound = [tf.constant(tf.make_ndarray(values[name])) for name in graph.bound]
-    function = wrapped.prune(
-        [wrapped.graph.get_tensor_by_name(tensor_name(name)) for name in [t for _, _, t in fed] + list(graph.bound)],
-        [wrapped.graph.get_tensor_by_name(tensor_name(name)) for name in fetches],
+    feeds, results = (
+        [wrapped.graph.get_tensor_by_name(tensor_name(name)) for name in names]
+        for names in ([*(tensor for _, _, tensor in fed), *graph.bound], fetches)
     )
+    # With no signature, each call would first fail to bind its arguments, and put their values into the message.
+    signature = (tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in feeds), {})
+    function = wrapped.prune(feeds, results, input_signature=signature)
 
     def run(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         components = {name: tf.nest.flatten(value, expand_composites=True) for name, value in inputs.items()}
