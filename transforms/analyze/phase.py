@@ -123,7 +123,7 @@ def _load_graph_def(graph: GraphFile, fetches: tuple[str, ...]) -> tuple[Iterabl
         for names in ([*(tensor for _, _, tensor in fed), *graph.bound], fetches)
     )
     # With no signature, each call would first fail to bind its arguments, and put their values into the message.
-    signature = (tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in feeds), {})
+    signature: tuple[Any, dict[str, Any]] = (tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in feeds), {})
     function = wrapped.prune(feeds, results, input_signature=signature)
 
     def run(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
