@@ -6,11 +6,14 @@ import subprocess
 import sys
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Literal
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from isal import isal_zlib
 
 from transforms import compression
 from transforms.compression import Compression, adler32_combine, decompress_stream, sniff, walk
@@ -84,6 +87,31 @@ def test_same_bytes_again(container: Compression) -> None:
     first = container.pack(RAW[0], num_records=40)
     assert container.pack(np.frombuffer(RAW[0], np.uint8), num_records=40) == first
     assert isinstance(first.data, bytes)
+
+
+@pytest.mark.parametrize("members", ["blocks", "single"])
+def test_isal_has_history_before_it_takes_a_block(
+    members: Literal["blocks", "single"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its first matches depend on an address (docs/format.md)."""
+    calls = []
+
+    class Recorder:
+        def __init__(self, *arguments: int) -> None:
+            self.state = isal_zlib.compressobj(*arguments)
+
+        def compress(self, raw: memoryview) -> bytes:
+            calls.append(len(raw))
+            return self.state.compress(raw)
+
+        def flush(self, mode: int) -> bytes:
+            calls.append(-mode)
+            return self.state.flush(mode)
+
+    monkeypatch.setitem(compression._FLUSHING, "isal", SimpleNamespace(compressobj=Recorder))
+    Compression("gzip", 1, members).pack(RAW[0], num_records=40)
+    last = zlib.Z_FINISH if members == "blocks" else zlib.Z_SYNC_FLUSH
+    assert calls == [8, -zlib.Z_SYNC_FLUSH, len(RAW[0]) - 8, -last]
 
 
 @pytest.mark.parametrize("container", [c for c in CONTAINERS if c.level == 1], ids=name_of)

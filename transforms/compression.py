@@ -22,7 +22,6 @@ from transforms.errors import ConfigError, CorruptError, shorten
 from transforms.partition import Block
 from transforms.tfrecord import as_bytes, crc32c, crc32c_join, masked_crc32c
 
-SMALL_BYTES = 64 << 10
 CHUNK_BYTES = 1 << 20  # read, and handed on, at a time
 
 # Level -> codec and its own level, from the front of size against speed in docs/format.md.
@@ -39,6 +38,7 @@ _MEMBER_CODECS = {
 # libdeflate ends every stream for good, so parts of a stream come from codecs that can flush.
 _STREAM_CODECS = _ISAL | {level: ("zlib-ng", level - 1) for level in range(4, 10)}
 _FLUSHING = {"isal": isal_zlib, "zlib-ng": zlib_ng}
+_HISTORY_BYTES = 8  # see _deflate
 
 _GZIP_START = b"\x1f\x8b\x08\x00\0\0\0\0\x00\xff"  # no name, no time, no system: the same bytes everywhere
 _ZLIB_START = b"\x78\x01"
@@ -112,9 +112,7 @@ class Compression:
         if self._makes_members:
             return Packed(_pack_member(view, self.codec, num_records), 0)
         checksum = deflate.crc32(view) if self.name == "gzip" else deflate.adler32(view)
-        codec, level = self.codec
-        compressor: Any = _FLUSHING[codec].compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
-        return Packed(compressor.compress(view) + compressor.flush(zlib.Z_SYNC_FLUSH), checksum)
+        return Packed(_deflate(view, self.codec, zlib.Z_SYNC_FLUSH), checksum)
 
     def unpack(self, stored: Any, *, raw_bytes: int, name: str) -> bytes:
         """The framed records of one stored block, which are ``raw_bytes`` long.
@@ -159,15 +157,26 @@ def adler32_combine(first: int, second: int, second_bytes: int) -> int:
     return high << 16 | low
 
 
+def _deflate(raw: Any, codec: tuple[str, int], flush: int) -> bytes:
+    """Deflate blocks of the bytes, by a codec that can flush; the same bytes of the same input.
+
+    ISA-L (2.32) takes bits of its state's address for text when it looks for the first matches of a stream, so that
+    these depend on where in memory the state stands. It does so in a loop that takes no input below 17 bytes, and only
+    before there is any history: a few bytes that are flushed first keep it from that.
+    """
+    library, level = codec
+    compressor: Any = _FLUSHING[library].compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
+    parts = []
+    if library == "isal":
+        parts = [compressor.compress(raw[:_HISTORY_BYTES]), compressor.flush(zlib.Z_SYNC_FLUSH)]
+        raw = raw[_HISTORY_BYTES:]
+    return b"".join((*parts, compressor.compress(raw), compressor.flush(flush)))
+
+
 def _pack_member(raw: Any, codec: tuple[str, int], num_records: int) -> bytes:
     library, level = codec
     payload: bytes | bytearray
-    # What ISA-L makes of a few kilobytes was seen to differ, in one of some hundred processes, by where in memory they
-    # stand; libdeflate takes no longer for so little.
-    if library == "isal" and len(raw) >= SMALL_BYTES:
-        payload = isal_zlib.compress(raw, level, -zlib.MAX_WBITS)
-    else:
-        payload = deflate.deflate_compress(raw, level)
+    payload = _deflate(raw, codec, zlib.Z_FINISH) if library in _FLUSHING else deflate.deflate_compress(raw, level)
     num_bytes = _MEMBER_HEADER_BYTES + len(payload) + _MEMBER_TRAILER.size
     fields = _MEMBER_FIELDS.pack(_FORMAT_VERSION, num_bytes, len(raw), num_records, crc32c(payload))
     return b"".join((_MEMBER_START, fields, payload, _MEMBER_TRAILER.pack(deflate.crc32(raw), len(raw))))
