@@ -17,12 +17,14 @@ from pipeline.gc import record_uses
 from pipeline.layout import SCHEMA, Layout, Manifest
 from pipeline.lock import output_lock
 from pipeline.make import Made, Maker
-from pipeline.plan import Cache, build_spec, guess_schema, list_partitions, profile_tasks, read_schema, row_spec
+from pipeline.plan import Cache, build_spec, list_partitions, row_spec
+from pipeline.profiles import guess, profile_tasks
 from pipeline.publish import draft_manifest, finish_manifest, publish
 from pipeline.purge import purge
 from pipeline.rates import note_rates
 from pipeline.reasons import reasons
 from pipeline.refresh import code_outline, graph_inputs, kept_transform
+from pipeline.schema import check_inferred, check_values, read_schema
 from pipeline.stages import Workers
 from pipeline.versions import find_missing
 from transforms.build import Transform
@@ -155,6 +157,9 @@ class _Build:
             schema = read_schema(self.config, partitions, **self._where(self.maker.threads))
             rows = row_spec(self.config, schema)
         latest, inputs = self._latest(), graph_inputs(self.config, rows)
+        before = self._schema_of(latest) if latest is not None else None
+        if before is not None and latest is not None:
+            check_inferred(self.config, before, schema, version=latest.version)
         spec = build_spec(self.config, rows, partitions, self._transform(rows, partitions, latest, inputs))
         draft = draft_manifest(
             self.config,
@@ -167,15 +172,16 @@ class _Build:
         same = latest if latest is not None and latest.key == draft.key else self._rolled_back(draft.key)
         if same is not None:
             return self._result(same, up_to_date=True, made=None, partitions=len(partitions))
-        if latest is not None:
-            self.reasons = self._reasons(latest, draft, schema) + self.drift
+        if latest is not None and before is not None:
+            self.reasons = reasons(latest, draft, schema_before=before, schema=schema) + self.drift
         made = self.maker.make(partitions, spec)
+        schema = check_values(self.config, schema, made.block_files)
         manifest = finish_manifest(draft, block_files=made.block_files, shards=made.shards)
         with step("publish"):
             write_bad_rows(self.config, partitions, made.block_files, made.folder)
             record_uses(self.layout, manifest.version, self.maker.used)
             analyzed = to_bytes(self.analyzed) if self.analyzed is not None else None
-            publish(self.layout, made.folder, manifest, spec, analyzed=analyzed)
+            publish(self.layout, made.folder, manifest, spec, schema=schema, analyzed=analyzed)
         note_rates(self.layout, num_bytes=self.maker.num_bytes, seconds=self.maker.clock.steps)
         return self._result(manifest, up_to_date=False, made=made, partitions=len(partitions))
 
@@ -185,19 +191,22 @@ class _Build:
         So the source is read once, unless the others say another schema: then their blocks are made when it is known.
         """
         config, cache = self.config, self.maker.cache
-        tasks = [task for task in profile_tasks(config, partitions, cache) if not os.path.exists(task.output)]
-        if config.preprocess or config.source.format not in BUILT_AHEAD or len(tasks) <= 2 * GUESSED_FROM:
+        known = profile_tasks(config, partitions, cache)
+        tasks = [task for task in known if not os.path.exists(task.output)]
+        if config.preprocess or config.schema_path or config.source.format not in BUILT_AHEAD:
+            return
+        if len(tasks) <= 2 * GUESSED_FROM:
             return
         with self.maker.clock.step("schema"):
             sample = tasks[:: len(tasks) // GUESSED_FROM][:GUESSED_FROM]
             self.maker.note("schema", sample)
-            guess = guess_schema(config, sample, partitions, **self._where(self.maker.threads))
-        schema = to_schema(guess)
+            guessed = guess(config, sample, known, workers=self.maker.threads, work_dir=self.work_dir)
+        schema = to_schema(guessed)
         if not schema.features:
             return
         spec = build_spec(config, row_spec(config, schema), partitions, None)
         with self.maker.clock.step("build"):
-            self.maker.build_ahead([task for task in tasks if task not in sample], spec, guess)
+            self.maker.build_ahead([task for task in tasks if task not in sample], spec, guessed)
 
     def _where(self, workers: Workers) -> _Where:
         return {"cache": self.maker.cache, "workers": workers, "work_dir": self.work_dir}
@@ -271,10 +280,9 @@ class _Build:
                 return manifest
         return None
 
-    def _reasons(self, latest: Manifest, draft: Manifest, schema: Schema) -> list[str]:
-        with open(os.path.join(self.layout.version_dir(latest.version), SCHEMA), encoding="utf-8") as stream:
-            before = Schema.from_text(stream.read(), path=stream.name)
-        return reasons(latest, draft, schema_before=before, schema=schema)
+    def _schema_of(self, manifest: Manifest) -> Schema:
+        with open(os.path.join(self.layout.version_dir(manifest.version), SCHEMA), encoding="utf-8") as stream:
+            return Schema.from_text(stream.read(), path=stream.name)
 
     def _result(self, manifest: Manifest, *, up_to_date: bool, made: Made | None, partitions: int) -> BuildResult:
         splits = {

@@ -169,6 +169,41 @@ def init(
 
 
 @app.command()
+def schema(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file that says what to build.")],
+    overrides: Overrides = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The file to write (schema.pbtxt).")
+    ] = None,
+    update: Annotated[
+        bool, typer.Option("--update", help="Write the schema that fits all rows over the one that CONFIG names.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+) -> None:
+    """Write what all rows say as a schema.pbtxt: types, presence, numbers of values, ranges, small vocabularies.
+
+    Where CONFIG names a schema, say what in the data differs from it, with counts and examples; the exit status is 1
+    when something does.
+
+    \b
+    recordmill schema flights.yaml
+    recordmill schema flights.yaml --update
+    """
+    with _errors_as_messages():
+        from pipeline.config import load
+
+        loaded = load(str(config), overrides or [])
+        _log_to_stderr(logging.WARNING)
+        from pipeline import report
+        from pipeline.schema_file import look_at_schema
+
+        result = look_at_schema(loaded, output=str(output) if output else None, update=update, force=force)
+        report.show_schema(result, loaded)
+        if result.differences and not result.written:
+            raise typer.Exit(1)
+
+
+@app.command()
 def plan(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file that says what to build.")],
     overrides: Overrides = None,

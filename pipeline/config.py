@@ -106,6 +106,7 @@ class Config(_Model):
     name: FileName
     source: Source
     schema_file: ExistingFile | None = Field(default=None, alias="schema")
+    on_schema_drift: Literal["fail", "warn", "adapt"] | None = None
     splits: Fractions | None = None
     split_by: Names | None = None
     drop_rows: ExistingFile | None = None

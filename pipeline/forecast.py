@@ -14,17 +14,18 @@ from pipeline.build import build
 from pipeline.config import Config
 from pipeline.drop import mark_known, read_drop_list
 from pipeline.layout import SCHEMA, Layout, Manifest
-from pipeline.plan import Cache, build_spec, given_schema, list_partitions, merged_schema, profile_tasks, row_spec
+from pipeline.plan import Cache, build_spec, list_partitions, row_spec
+from pipeline.profiles import profile_tasks, read_profiles
 from pipeline.publish import draft_manifest
 from pipeline.rates import read_rates
 from pipeline.reasons import reasons
 from pipeline.refresh import code_outline, graph_inputs, kept_transform
+from pipeline.schema import given_schema, reconciled
 from pipeline.shards import PlacedFile, earlier_shards, parts, runs
 from transforms.blockfile import read_block_file
 from transforms.build import BuildSpec, Transform
 from transforms.deal import ShardPlan
 from transforms.errors import CorruptError
-from transforms.files import read_checked
 from transforms.partition import Partition
 from transforms.schema import Schema
 
@@ -178,7 +179,7 @@ class _Forecaster:
         sample = min(partitions, key=lambda partition: abs(partition.num_bytes - (16 << 20)))
         with tempfile.TemporaryDirectory(prefix="recordmill-plan-") as folder:
             output = self.config.output.model_copy(update={"dir": folder})
-            config = self.config.model_copy(update={"output": output, "allow_empty": True})
+            config = self.config.model_copy(update={"output": output, "allow_empty": True, "on_schema_drift": None})
             result = build(config, [sample])
             measured = read_rates(Layout(folder))
         # All workers would be busy with more partitions than the one that was measured.
@@ -186,17 +187,21 @@ class _Forecaster:
         return scaled | {"output": result.num_bytes / sample.num_bytes}, f"a build of {sample.name} alone"
 
     def _schema(self, partitions: Sequence[Partition], latest: Manifest | None, cache: Cache) -> Schema | None:
-        schema = given_schema(self.config)
-        if schema is not None:
-            return schema
+        given = given_schema(self.config)
+        tasks = profile_tasks(self.config, partitions, cache)
         try:
-            profiles = [read_checked(task.output) for task in profile_tasks(self.config, partitions, cache)]
-            return merged_schema(self.config, partitions, profiles)
-        except CorruptError:  # not there, or damaged
-            if latest is None:
-                return None
-            self.assumed.append(f"the schema stays as in version {latest.version}")
-            return self._published_schema(latest)
+            profiles = read_profiles(tasks)
+        except CorruptError:
+            profiles = []
+        if len(profiles) == len(tasks):
+            return reconciled(self.config, given, partitions, profiles)
+        if given is not None:
+            self.assumed.append("the data are as the schema says")
+            return given
+        if latest is None:
+            return None
+        self.assumed.append(f"the schema stays as in version {latest.version}")
+        return self._published_schema(latest)
 
     def _published_schema(self, latest: Manifest) -> Schema:
         path = os.path.join(self.layout.version_dir(latest.version), SCHEMA)

@@ -21,6 +21,7 @@ from transforms.errors import BuildError
 from transforms.files import sync_folder, write_committed
 from transforms.fingerprint import digest, file_sha256
 from transforms.partition import FileSlice, Partition
+from transforms.schema import Schema
 
 SOFTWARE = ("recordmill", "apache-beam", "pyarrow", "numpy", "isal", "deflate")
 TRANSFORM_SOFTWARE = ("tensorflow", "tensorflow-transform", "tfx-bsl")
@@ -32,11 +33,13 @@ def publish(
     manifest: Manifest,
     spec: BuildSpec,
     *,
+    schema: Schema,
     analyzed: bytes | None = None,
     point: bool = True,
 ) -> None:
     """Completes the staged folder, gives it the version's name, and points readers to it, unless told otherwise.
 
+    ``schema``: that readers are to see, which may allow more values than the spec's.
     ``analyzed``: the histograms of the data that the transform graph was made from (``drift.ANALYZED``).
 
     Raises BuildError when rows were lost or doubled: rows read must equal rows written, bad, dropped and removed, and
@@ -55,7 +58,7 @@ def publish(
             f"and the shards hold {in_shards}: these do not add up, so nothing was published. Please report "
             "this: it is a fault of ours"
         )
-    write_committed(os.path.join(folder, SCHEMA), spec.rows.schema_text)
+    write_committed(os.path.join(folder, SCHEMA), schema.to_text())
     if spec.transform is not None:
         for name in TRANSFORM_FOLDERS:
             shutil.copytree(os.path.join(spec.transform.path, name), os.path.join(folder, name))

@@ -140,7 +140,7 @@ class _Again:
         )
         write_bad_rows(config, partitions, made.block_files, made.folder)
         record_uses(self.layout, name, maker.used)
-        publish(self.layout, made.folder, again, spec, analyzed=self._analyzed(), point=False)
+        publish(self.layout, made.folder, again, spec, schema=spec.rows.schema, analyzed=self._analyzed(), point=False)
         remove_folder(self.folder)
         return name
 

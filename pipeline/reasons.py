@@ -17,7 +17,7 @@ def reasons(before: Manifest, after: Manifest, *, schema_before: Schema, schema:
     """What is different in what the two versions were made from; ``after`` need not be finished."""
     found = [
         *_sources(before, after),
-        *_schema(schema_before, schema),
+        *schema_changes(schema_before, schema),
         *_code(before.code, after.code),
         *_analyzers(before, after),
         *_config(_flat(before.config), _flat(after.config)),
@@ -56,7 +56,8 @@ def _sources(before: Manifest, after: Manifest) -> Iterator[str]:
         yield "source: the files come in another order"
 
 
-def _schema(before: Schema, after: Schema) -> Iterator[str]:
+def schema_changes(before: Schema, after: Schema) -> Iterator[str]:
+    """The columns that differ, in words."""
     old = {feature.name: feature for feature in before.features}
     new = {feature.name: feature for feature in after.features}
     for name in new:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,12 @@ from transforms.files import write_committed
 if TYPE_CHECKING:
     from pipeline.absent import Absence
     from pipeline.build import BuildResult
+    from pipeline.config import Config
     from pipeline.forecast import Forecast
     from pipeline.gc import Removed
     from pipeline.init import Initialized
     from pipeline.inspect import Inspection
+    from pipeline.schema_file import SchemaResult
     from pipeline.verify import Verification
     from pipeline.versions import Version
 
@@ -118,6 +121,21 @@ def show_init(result: Initialized) -> None:
     console.print(table)
     console.print(f"Wrote {escape(result.config_path)} and {escape(result.preprocessing_path)}.  Next:")
     console.print(f"  recordmill build {escape(result.config_path)}")
+
+
+def show_schema(result: SchemaResult, config: Config) -> None:
+    console = _console()
+    for difference in result.differences:
+        console.print(f"[yellow]·[/] {escape(difference)}", soft_wrap=True)
+    if config.schema_path and not result.differences:
+        console.print(f"All {result.rows:,} rows are as {escape(config.schema_path)} says.")
+    if result.written:
+        features = len(result.schema.features)
+        console.print(f"Wrote {escape(result.written)}: {features} features, from all {result.rows:,} rows.")
+        if not config.schema_path:
+            console.print(
+                f"Edit it, and put [bold]schema: {escape(os.path.basename(result.written))}[/] into the config."
+            )
 
 
 def show_inspection(found: Inspection, *, as_json: bool) -> None:

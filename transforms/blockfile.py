@@ -12,10 +12,11 @@ import dataclasses
 import json
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
+from transforms.domains import DomainCheck, FeatureValues, from_plain, to_plain
 from transforms.errors import CorruptError
 from transforms.files import OutputFile, committed
 from transforms.partition import Block
@@ -51,12 +52,17 @@ class SliceRow:
 
 @dataclass(frozen=True)
 class BlockFile:
-    """The index of a block file: its blocks in the order in which they were written, and the counts."""
+    """The index of a block file: its blocks in the order in which they were written, and the counts.
+
+    ``strays``: the values outside of their domains, of the ``in_domains`` values that a feature with a domain has.
+    """
 
     path: str
     blocks: tuple[Block, ...]
     counts: Counts
     bad_rows: tuple[SliceRow, ...] = ()
+    strays: FeatureValues = field(default_factory=dict)
+    in_domains: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -80,11 +86,13 @@ class BlockFileWriter:
         )
         self.output.write(stored)
 
-    def finish(self, counts: Counts, bad_rows: Sequence[SliceRow] = ()) -> None:
+    def finish(self, counts: Counts, bad_rows: Sequence[SliceRow] = (), domains: DomainCheck | None = None) -> None:
         content = {
             "counts": dataclasses.asdict(counts),
             "blocks": [list(dataclasses.astuple(block)) for block in self.blocks],
             "bad_rows": [list(dataclasses.astuple(row)) for row in bad_rows],
+            "strays": to_plain(domains.strays) if domains else {},
+            "in_domains": domains.values if domains else {},
         }
         footer = json.dumps(content, separators=(",", ":")).encode()
         self.output.write(footer)
@@ -110,11 +118,12 @@ def read_block_file(path: str) -> BlockFile:
             blocks = tuple(Block(*fields) for fields in footer["blocks"])
             counts = Counts(**footer["counts"])
             bad_rows = tuple(SliceRow(*fields) for fields in footer["bad_rows"])
+            strays, in_domains = from_plain(footer["strays"]), dict(footer["in_domains"])
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptError(f"{path}: not a whole block file ({error}); it is built again") from error
     if sum(b.num_bytes for b in blocks) != start:
         raise CorruptError(f"{path}: its index and its size do not fit; it is built again")
-    return BlockFile(path, blocks, counts, bad_rows)
+    return BlockFile(path, blocks, counts, bad_rows, strays, in_domains)
 
 
 def _read_footer(stream: BinaryIO, size: int) -> tuple[Any, int]:

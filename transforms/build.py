@@ -12,6 +12,7 @@ import pyarrow as pa
 from transforms.blockfile import BlockFile, BlockFileWriter, Counts, SliceRow, write_block_file
 from transforms.compression import Compression
 from transforms.cut import BlockCutter, ShuffleSeed
+from transforms.domains import DomainCheck
 from transforms.errors import BadRowsError, SchemaError
 from transforms.example import Encoder
 from transforms.files import write_checked
@@ -130,7 +131,9 @@ def _build(rows: PartitionRows, writer: BlockFileWriter, spec: BuildSpec) -> Non
     partition, examples = rows.partition, ExampleMaker(spec)
     shuffle = ShuffleSeed(spec.seed, partition.fingerprint) if spec.shuffle == "blocks" else None
     cutter = BlockCutter(writer, spec.stored_as, spec.groups(partition.span), shuffle=shuffle)
+    domains = DomainCheck(spec.rows.schema)
     for batch in rows:
+        domains.look(batch.features)
         records, group = examples.of(batch, on_bad_row=rows.bad_rows.append)
         if spec.shuffle == "rows":
             group = group * spec.buckets_of(partition.span) + _deal(partition, cutter.num_records, len(group), spec)
@@ -148,6 +151,7 @@ def _build(rows: PartitionRows, writer: BlockFileWriter, spec: BuildSpec) -> Non
             raw_bytes=partition.num_bytes,
         ),
         _in_slices(partition, rows.bad_rows),
+        domains,
     )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from transforms.domains import DomainCheck, observe, to_plain
 from transforms.drop import index_keys
 from transforms.errors import BadRowsError
 from transforms.files import write_checked
@@ -54,6 +56,24 @@ def count_partition(partition: Partition, path: str, *, rows: RowSpec, split: st
     Raises BadRowsError when more rows could not become features than may be bad.
     """
     write_checked(path, to_bytes(count(read_features(partition, rows=rows, split=split))))
+
+
+def observe_partition(partition: Partition, path: str, *, rows: RowSpec) -> None:
+    """Commits the ``values`` of the features of the partition's rows, those outside of the domains of the schema
+    (``strays``), and how many values features with a domain have (``in_domains``), as the JSON file ``path``.
+
+    Raises BadRowsError when more rows could not become features than may be bad.
+    """
+    check = DomainCheck(rows.schema)
+
+    def looked_at() -> Iterator[pa.RecordBatch]:
+        for batch in read_features(partition, rows=rows, split=None):
+            check.look(batch)
+            yield batch
+
+    values = observe(looked_at())
+    content = {"values": to_plain(values), "strays": to_plain(check.strays), "in_domains": check.values}
+    write_checked(path, json.dumps(content))
 
 
 def accumulate_partition(
