@@ -7,6 +7,7 @@ by Ctrl-C.  Each command imports what it needs when it runs, so that help comes 
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import sys
@@ -324,8 +325,8 @@ def rollback(
         typer.echo(f"readers take {result.now} (before: {result.before})")
 
 
-@app.command()
-def gc(
+@app.command("gc")
+def collect_garbage(
     directory: Dir,
     keep: Annotated[int, typer.Option(metavar="N", min=1, help="Keep the newest N versions.")],
     older_than: Annotated[
@@ -356,4 +357,9 @@ def gc(
 
 
 def main() -> None:
-    app()
+    """The command.  What imports make stays to the end: the garbage collector need not look at it again and again."""
+    gc.set_threshold(100_000, 50, 50)
+    try:
+        app()
+    finally:
+        gc.freeze()

@@ -7,8 +7,10 @@ whatever the runner makes of it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sys
 import threading
 import time
 import traceback
@@ -30,6 +32,9 @@ from transforms.partition import BadRow
 # threads, which share the GIL where tensors are made, apply a graph at 1.4 times the speed of one.
 PROCESS_BYTES = 2 << 30
 LOOK_SECONDS = 0.3  # between looks at what is done
+# A thread that comes back from a kernel waits so long for one that holds the GIL. With Python's 5 ms, two threads build
+# at 1.65 times the speed of one, with this at 1.77 times.
+SWITCH_SECONDS = 0.0005
 LOOKS_PER_SECOND = 10_000  # at most, at the files of tasks
 
 
@@ -108,13 +113,26 @@ def run_stage(
         return
     pipeline = workers.pipeline(todo)
     _ = pipeline | beam.Create(todo) | label >> beam.ParDo(RunTask(function, work_dir))
-    with progress(label, tasks=len(todo), num_bytes=sum(task.num_bytes for task in todo)) as advance:
+    with (
+        progress(label, tasks=len(todo), num_bytes=sum(task.num_bytes for task in todo)) as advance,
+        _short_switches(),
+    ):
         failure = _run(pipeline, todo, advance)
     missing = [task for task in todo if not os.path.exists(task.output)]
     if missing:
         raise _failure(label, missing, work_dir) from failure
     if failure is not None:
         raise BuildError(f"{label}: the runner failed: {failure}") from failure
+
+
+@contextlib.contextmanager
+def _short_switches() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, SWITCH_SECONDS))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _run(pipeline: beam.Pipeline, tasks: Sequence[Task], advance: Advance) -> Exception | None:
