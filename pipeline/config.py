@@ -20,10 +20,12 @@ from pipeline.problems import describe
 from pipeline.values import (
     BadRows,
     Delimiter,
+    Encoding,
     ExistingFile,
     FileName,
     Fractions,
     Function,
+    Mark,
     Names,
     Patterns,
     Shards,
@@ -39,6 +41,7 @@ from transforms.usercode import UserFunction
 
 ALL = "all"  # the one split of data without splits
 SHARD_BYTES = 128 << 20
+CSV_OPTIONS = ("delimiter", "quote", "escape", "comment", "encoding", "null_values", "columns")
 
 
 class _Model(BaseModel):
@@ -51,8 +54,8 @@ class Source(_Model):
     ``window``, ``from`` and ``to`` choose among the spans that placeholders in ``files`` tell: the newest so many, from
     one to another, both included.
 
-    For CSV alone: ``delimiter``, ``null_values`` (cells that mean "missing"), and ``columns`` (the names, where files
-    have no header line).
+    For CSV alone: ``delimiter``, ``quote``, ``escape`` and ``comment`` (one character each; "" for none), ``encoding``,
+    ``null_values`` (cells that mean "missing"), and ``columns`` (the names, where files have no header line).
     """
 
     format: Literal["csv", "parquet", "jsonl"]
@@ -61,13 +64,17 @@ class Source(_Model):
     first: SpanLabel | None = Field(default=None, alias="from")
     last: SpanLabel | None = Field(default=None, alias="to")
     delimiter: Delimiter | None = None
+    quote: Mark | None = None
+    escape: Mark | None = None
+    comment: Mark | None = None
+    encoding: Encoding | None = None
     null_values: Texts | None = None
     columns: Names | None = None
 
     @property
     def options(self) -> dict[str, Any]:
         """What the user said about the format, in plain values."""
-        given = {"delimiter": self.delimiter, "null_values": self.null_values, "columns": self.columns}
+        given = {name: getattr(self, name) for name in CSV_OPTIONS}
         return {name: list(v) if isinstance(v, tuple) else v for name, v in given.items() if v is not None}
 
 
@@ -246,6 +253,9 @@ def _contradictions(config: Config) -> Iterator[tuple[Location, str]]:
     output, names = config.output, config.split_names
     for option in config.source.options if config.source.format != "csv" else ():
         yield ("source", option), f"is for csv, and source.format is {config.source.format}; leave it out"
+    marks = {name: getattr(config.source, name) for name in CSV_OPTIONS[:4] if getattr(config.source, name)}
+    for name in (name for i, name in enumerate(marks) if marks[name] in list(marks.values())[:i]):
+        yield ("source", name), "is the same character as another option's; each must be one of its own"
     yield from _span_contradictions(config.source)
     if config.split_by and not config.splits:
         yield ("split_by",), "has nothing to split: add splits, for example {train: 0.8, eval: 0.2}, or leave it out"

@@ -5,6 +5,7 @@ Paths are relative to the folder of the config.
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from fractions import Fraction
@@ -77,6 +78,21 @@ def _delimiter(value: str) -> str:
     if len(value) != 1 or not value.isascii() or value in '"\r\n\0':
         raise ValueError('must be one ASCII character other than a quote or a line end; a tab is written "\\t"')
     return value
+
+
+def _mark(value: str) -> str:
+    if len(value) > 1 or not value.isascii() or value in ("\r", "\n", "\0"):
+        raise ValueError('must be one ASCII character other than a line end, or "" for none')
+    return value
+
+
+def _encoding(value: str) -> str:
+    try:
+        name = codecs.lookup(value).name
+        b"".decode(name)  # some codecs are not of text
+    except (LookupError, ValueError) as error:
+        raise ValueError("is no encoding of text that Python knows, such as latin-1, cp1252 or utf-16") from error
+    return "utf-8" if name in ("utf-8-sig", "ascii") else name
 
 
 def _unique(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -154,6 +170,8 @@ Pattern = Annotated[FilePattern, PlainValidator(_pattern), PlainSerializer(lambd
 Patterns = Annotated[tuple[Pattern, ...], BeforeValidator(_one_or_many), Field(min_length=1)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(_one_or_many)]
 Delimiter = Annotated[str, AfterValidator(_delimiter)]
+Mark = Annotated[str, AfterValidator(_mark)]
+Encoding = Annotated[str, AfterValidator(_encoding)]
 Fractions = Annotated[dict[str, float], Field(min_length=1), AfterValidator(_splits)]
 Shards = Annotated[int | dict[str, int], PlainValidator(_shards)]
 Function = Annotated[str, AfterValidator(_function)]

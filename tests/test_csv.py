@@ -18,11 +18,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import transforms.sources.csv as csv_source
 from transforms.errors import SourceError
-from transforms.partition import BadRow, Partition
-from transforms.sources import open_source
-from transforms.sources.csv import CsvSource, scan
+from transforms.partition import BadRow, Partition, Place
+from transforms.sources import csv_text, open_source
+from transforms.sources.csv import CsvSource
+from transforms.sources.csv_text import Dialect, scan
 
 TINY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -100,7 +100,7 @@ def test_any_csv_is_what_python_reads(
     path = tmp_path / "any.csv"
     path.write_bytes(text.encode())
     names = [f"c{i}" for i in range(len(rows[0]))]
-    with mock.patch.object(csv_source, "CHUNK_BYTES", chunk):
+    with mock.patch.object(csv_text, "CHUNK_BYTES", chunk):
         found, ordinals, bad = read(path, target=target, delimiter=delimiter, columns=names)
     everything = expected_rows(text, delimiter)  # a cell with a CR is not always quoted: rows of another width
     expected = [(i, row) for i, row in enumerate(everything) if len(row) == len(names)]
@@ -117,7 +117,7 @@ def test_quotes_anywhere_are_what_python_reads(tmp_path: Path, pieces: list[str]
     text = "".join(["a,b\n", *pieces])
     path = tmp_path / "any.csv"
     path.write_bytes(text.encode())
-    with mock.patch.object(csv_source, "CHUNK_BYTES", 64):
+    with mock.patch.object(csv_text, "CHUNK_BYTES", 64):
         found, ordinals, bad = read(path, target=50)
     everything = expected_rows(text)[1:]
     expected = {i: row for i, row in enumerate(everything) if len(row) == 2}
@@ -133,12 +133,86 @@ def test_quotes_anywhere_are_what_python_reads(tmp_path: Path, pieces: list[str]
 def test_scan_goes_on_where_it_stopped(pieces: list[str]) -> None:
     """In blocks of 64 bytes or byte by byte: the same records."""
     text = memoryview("".join(pieces).encode())
-    whole = scan(text, ",")
+    whole = scan(text, Dialect())
     end = rows = state = 0
     for i in range(len(text)):
-        one, count, state = scan(text[i : i + 1], ",", state=state)
+        one, count, state = scan(text[i : i + 1], Dialect(), state=state)
         end, rows = (i + 1 if one else end), rows + count
     assert (end, rows, state) == whole
+
+
+@TINY
+@given(
+    pieces=st.lists(
+        st.sampled_from(["'", ";", "\n", "\r", "a", "bcd" * 30, "''", "';'", "'\n'", "\\", "#", "\n#"]), max_size=60
+    )
+)
+def test_scan_of_another_dialect_goes_on_where_it_stopped(pieces: list[str]) -> None:
+    text, dialect = memoryview("".join(pieces).encode()), Dialect(";", "'", "\\", "#")
+    end = rows = state = 0
+    for i in range(len(text)):
+        one, count, state = scan(text[i : i + 1], dialect, state=state)
+        end, rows = (i + 1 if one else end), rows + count
+    assert (end, rows, state) == scan(text, dialect)
+
+
+DIALECTS = [
+    ({"quote": "'"}, b"a,b\n'x,\ny',\"z\"\n'it''s',2\n", [("x,\ny", '"z"'), ("it's", "2")]),
+    ({"quote": ""}, b'a,b\n"x,y"\n"1,2\n', [('"x', 'y"'), ('"1', "2")]),
+    ({"escape": "\\"}, b'a,b\nx\\,y,"p\\"q\\\\"\n"2\\"\n",4\n', [("x,y", 'p"q\\'), ('2"\n', "4")]),
+    (
+        {"comment": "#"},
+        b'# head, er\n#\na,b\n1,2\n# no "row\n3,#4\n"5\n#6",7\n#',
+        [("1", "2"), ("3", "#4"), ("5\n#6", "7")],
+    ),
+    (
+        {"delimiter": ";", "quote": "'", "escape": "\\", "comment": "%"},
+        b"%x\na;b\n'\\'';2\n%\n\\%3;4",
+        [("'", "2"), ("%3", "4")],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "content", "expected"), DIALECTS)
+@pytest.mark.parametrize("target", [1, 64 << 20])
+def test_dialects(
+    file: Callable[[bytes], Path], options: dict[str, str], content: bytes, expected: list[Any], target: int
+) -> None:
+    rows, ordinals, bad = read(file(content), target=target, **options)
+    assert [(row["a"], row["b"]) for row in rows] == expected and not bad
+    assert ordinals == list(range(len(expected)))
+
+
+def test_a_bad_row_among_comments_is_found(file: Callable[[bytes], Path]) -> None:
+    path = file(b"# one\na,b\n1,2\n# two\n\n# three\n1,2,3\n4,5\n")
+    rows, ordinals, bad = read(path, comment="#")
+    assert (ordinals, [row.row for row in bad]) == ([0, 2], [1])
+    assert CsvSource(comment="#").locate(str(path), [0, 1, 2]) == [Place(3, 10), Place(7, 29), Place(8, 35)]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-le", "cp1252", "shift-jis", "utf-32"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_encodings(file: Callable[[bytes], Path], encoding: str, pack: Callable[[bytes], bytes]) -> None:
+    cell = "ソー,ス" if encoding == "shift-jis" else "é, ü"
+    text = f'name,n\r\n"{cell}",1\r\n' + "x,2\r\n" * 300_000 + f'"{cell}",3\r\n'
+    rows, ordinals, bad = read(file(pack(text.encode(encoding))), encoding=encoding)
+    assert (rows[0], rows[-1], len(rows)) == ({"name": cell, "n": "1"}, {"name": cell, "n": "3"}, 300_002)
+    assert not bad and ordinals == list(range(300_002))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "content", "message"),
+    [
+        ("utf-16-le", "a,b\n1,2\n".encode("utf-16-le") + b"\x00\xd8a\x00", "data.csv: is not utf-16-le text.*byte 16"),
+        ("cp1252", b"a\n" * 700_000 + b"\x81\n", r"is not cp1252 text: b'\\x81' \(.*at byte 1400000\); see what"),
+        ("utf-16", "a,b\n1,2\n".encode("utf-16")[:-1], "is not utf-16.* text.*truncated"),
+    ],
+)  # fmt: skip
+def test_text_that_is_not_of_the_encoding(
+    file: Callable[[bytes], Path], encoding: str, content: bytes, message: str
+) -> None:
+    with pytest.raises(SourceError, match=message):
+        read(file(content), encoding=encoding)
 
 
 def test_only_an_unquoted_empty_cell_is_missing(file: Callable[[bytes], Path]) -> None:
@@ -248,12 +322,18 @@ def test_rows_of_another_width_are_reported_with_their_place(file: Callable[[byt
     ("content", "message"),
     [
         (b"a,b,a\n", "names 'a' twice, as columns 1 and 3"),
-        (b"a,b\n1,2\n3,caf\xe9\n", r"row 2, column 'b' holds b'caf\\xe9'; convert it"),
-        (b'a,b\n1,2\n\n3,4,5\n"x\ny","caf\xe9",7\n', r"row 3, column 'b' holds b'caf\\xe9'; convert it"),
-        (b"a,b\n\xe9,2,3\n", r"row 1, column 'a' holds b'\\xe9'; convert it"),
-        (b"a,b\n1,2\n1,2,3,\xe9", r"row 2, cell 4 holds b'\\xe9'; convert it"),
+        (
+            b"a,b\n1,2\n3,caf\xe9\n",
+            r"row 2, column 'b' holds b'caf\\xe9'; if it is latin-1, set",
+        ),
+        (
+            b'a,b\n1,2\n\n3,4,5\n"x\ny","caf\xe9",7\n',
+            r"row 3, column 'b' holds b'caf\\xe9'; if it is latin-1, set",
+        ),
+        (b"a,b\n\xe9,2,3\n", r"row 1, column 'a' holds b'\\xe9'; if it is latin-1, set"),
+        (b"a,b\n1,2\n1,2,3,\xe9", r"row 2, cell 4 holds b'\\xe9'; if it is latin-1, set"),
         (b"caf\xe9,b\n", "the header holds"),
-        ("a,b\n1,2\n".encode("utf-16"), "UTF-16"),
+        ("a,b\n1,2\n".encode("utf-16"), "if it is utf-16, set source.encoding: utf-16"),
         (b'a,"b\n1,2\n', "a quote begins a cell of the header and is never closed"),
     ],
 )

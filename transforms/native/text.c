@@ -1,21 +1,32 @@
 /* Text as CSV files hold it: where records end, what kind of value a cell is, and integers out of digits.
  *
  * Quotes are read as Arrow's CSV parser reads them: a quote is special only as the first character of a cell, two
- * quotes inside a quoted cell stand for one, and what follows the closing quote is plain. */
+ * quotes inside a quoted cell stand for one, and what follows the closing quote is plain. What follows an escape, in a
+ * quoted cell or not, is plain too. A line that begins with the comment character is no record. */
 #include "kernels.h"
 
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
 
-enum { RECORD_START, CELL_START, PLAIN, QUOTED, AFTER_QUOTE };
+enum { RECORD_START, CELL_START, PLAIN, QUOTED, AFTER_QUOTE, ESCAPED, ESCAPED_IN_QUOTES, COMMENT };
+
+typedef struct {
+  uint8_t delimiter, quote, escape, comment; /* the last three: 0 when there is none */
+} dialect_t;
 
 static inline int is_end(uint8_t c) { return c == '\n' || c == '\r'; }
 
-static inline int next_state(int state, uint8_t c, uint8_t delimiter) {
-  if (state == QUOTED) return c == '"' ? AFTER_QUOTE : QUOTED;
-  if (c == '"' && state != PLAIN) return QUOTED; /* opens a cell, or is the second of two */
-  if (c == delimiter) return CELL_START;
+static inline int next_state(int state, uint8_t c, dialect_t d) {
+  if (state == ESCAPED) return PLAIN;
+  if (state == ESCAPED_IN_QUOTES) return QUOTED;
+  if (state == COMMENT) return is_end(c) ? RECORD_START : COMMENT;
+  if (d.comment && c == d.comment && state == RECORD_START) return COMMENT;
+  if (d.escape && c == d.escape) return state == QUOTED ? ESCAPED_IN_QUOTES : ESCAPED;
+  int is_quote = d.quote && c == d.quote;
+  if (state == QUOTED) return is_quote ? AFTER_QUOTE : QUOTED;
+  if (is_quote && state != PLAIN) return QUOTED; /* opens a cell, or is the second of two */
+  if (c == d.delimiter) return CELL_START;
   return is_end(c) ? RECORD_START : PLAIN;
 }
 
@@ -46,12 +57,15 @@ typedef struct {
   int state;           /* after the 64 bytes */
 } block_t;
 
-/* Reads 64 bytes at once, or returns 0 where a quote does not stand at the edge of a cell. */
-static inline int read_block(const uint8_t *p, uint8_t delimiter, int state, block_t *out) {
-  if (state == AFTER_QUOTE) return 0;
+/* Reads 64 bytes at once, or returns 0 where a quote does not stand at the edge of a cell, or there is an escape or a
+ * comment. */
+static inline int read_block(const uint8_t *p, dialect_t d, int state, block_t *out) {
+  if (state >= AFTER_QUOTE) return 0;
   uint64_t lines = equal_mask(p, '\n') | equal_mask(p, '\r');
-  uint64_t delimiters = equal_mask(p, delimiter);
-  uint64_t quotes = equal_mask(p, '"');
+  uint64_t delimiters = equal_mask(p, d.delimiter);
+  uint64_t quotes = d.quote ? equal_mask(p, d.quote) : 0;
+  if (d.escape && equal_mask(p, d.escape)) return 0;
+  if (d.comment && (equal_mask(p, d.comment) & (lines << 1 | (state == RECORD_START)))) return 0;
   uint64_t inside = parity(quotes) ^ (state == QUOTED ? ~0ULL : 0);
   uint64_t opening = quotes & inside, closing = quotes & ~inside;
   lines &= ~inside;
@@ -70,18 +84,26 @@ static inline int read_block(const uint8_t *p, uint8_t delimiter, int state, blo
   return 1;
 }
 
+static inline dialect_t unpack(uint32_t dialect) {
+  dialect_t d = {(uint8_t)dialect, (uint8_t)(dialect >> 8), (uint8_t)(dialect >> 16), (uint8_t)(dialect >> 24)};
+  return d;
+}
+
 /* Reads lines until one ends at or after `stop_at`, or `max_rows` records have ended, or the bytes have.
+ *
+ * `dialect`: delimiter, quote, escape and comment, the first in the lowest byte, 0 for none.
  *
  * Returns where the last whole record or blank line ends, 0 if none does; at or after `stop_at` only if the scan
  * stopped there. `*rows` grows by the number of records; blank lines are none. `*state` is that of the parser, 0 at the
  * start of a record; it is that after all `n` bytes unless the scan stopped. */
-EXPORT int64_t csv_scan(const uint8_t *data, int64_t n, uint8_t delimiter, int64_t stop_at, int64_t max_rows,
+EXPORT int64_t csv_scan(const uint8_t *data, int64_t n, uint32_t dialect, int64_t stop_at, int64_t max_rows,
                         int64_t *state, int64_t *rows) {
+  const dialect_t d = unpack(dialect);
   int64_t end = 0, count = 0, i = 0;
   int s = (int)*state;
   while (i < n) {
     block_t block;
-    if (n - i >= 64 && i + 64 < stop_at && read_block(data + i, delimiter, s, &block)) {
+    if (n - i >= 64 && i + 64 < stop_at && read_block(data + i, d, s, &block)) {
       int64_t more = __builtin_popcountll(block.ends);
       if (count + more < max_rows) {
         count += more;
@@ -93,10 +115,10 @@ EXPORT int64_t csv_scan(const uint8_t *data, int64_t n, uint8_t delimiter, int64
     }
     for (int64_t edge = i + 64 < n ? i + 64 : n; i < edge; i++) {
       int before = s;
-      s = next_state(s, data[i], delimiter);
+      s = next_state(s, data[i], d);
       if (s != RECORD_START) continue;
       end = i + 1;
-      count += before != RECORD_START;
+      count += before != RECORD_START && before != COMMENT;
       if (end < stop_at && count < max_rows) continue;
       if (data[i] == '\r' && end < n && data[end] == '\n') end++;
       *state = RECORD_START;
@@ -107,6 +129,18 @@ EXPORT int64_t csv_scan(const uint8_t *data, int64_t n, uint8_t delimiter, int64
   *state = s;
   *rows += count;
   return end;
+}
+
+/* Copies whole records but the comments to `out`, which has room for all; returns how many bytes that are. */
+EXPORT int64_t csv_without_comments(const uint8_t *data, int64_t n, uint32_t dialect, uint8_t *out) {
+  const dialect_t d = unpack(dialect);
+  int state = RECORD_START;
+  int64_t size = 0;
+  for (int64_t i = 0; i < n; i++) {
+    state = next_state(state, data[i], d);
+    if (state != COMMENT) out[size++] = data[i];
+  }
+  return size;
 }
 
 /* ---- values ---------------------------------------------------------------------------------------------------- */

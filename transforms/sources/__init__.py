@@ -55,7 +55,8 @@ _SOURCES: dict[str, Callable[..., Source]] = {"csv": CsvSource, "parquet": Parqu
 def open_source(format: str, options: Mapping[str, Any]) -> Source:
     """The source for ``csv``, ``parquet`` or ``jsonl`` files.
 
-    Options of ``csv``: ``delimiter`` (one character), ``null_values`` (cells that stand for a missing value, besides
-    the empty one), ``columns`` (names, where the files have no header).  The others have none.
+    Options of ``csv``: ``delimiter``, ``quote``, ``escape``, ``comment`` (one character, or ``""`` for none),
+    ``encoding``, ``null_values`` (cells that stand for a missing value, besides the empty one), ``columns`` (names,
+    where the files have no header).  The others have none.
     """
     return _SOURCES[format](**options)

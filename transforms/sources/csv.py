@@ -2,13 +2,13 @@
 
 Only an unquoted cell can be missing: one that is empty, or that ``null_values`` names.  Quotes, line ends (LF, CRLF,
 CR) and blank lines are those of Python's ``csv`` module; a quoted cell may hold line ends and delimiters, and files are
-cut at the ends of records only.
+cut at the ends of records only.  A line that begins with ``comment`` is left out.  Text in another ``encoding`` than
+UTF-8 becomes UTF-8 as it is read; such a file is one slice.
 """
 
 from __future__ import annotations
 
 import csv
-import ctypes
 import functools
 import io
 import itertools
@@ -23,23 +23,15 @@ from pyarrow import csv as arrow_csv
 
 from transforms.errors import SourceError, shorten
 from transforms.fingerprint import CHUNK_BYTES, hash_bytes, read_chunks
-from transforms.native import Int64, Pointer, kernel
 from transforms.partition import BadRow, FileSlice, Partition, Place, RawBatch
 from transforms.sources.compressed import TextStream, compression_of
+from transforms.sources.csv_text import Chunk, Dialect, Fill, cut_records, scan
 from transforms.sources.slices import changed, cut_files, file_size, fill, open_file, warn_empty, whole_file
 
 log = logging.getLogger("recordmill")
 
-MAX_ROWS = 16_384  # of a batch
-
 _MAX_BYTES = (1 << 31) - (1 << 20)  # Arrow's parser counts in 32 bits
-_NO_LIMIT = (1 << 63) - 1
-_QUOTED = 3  # the state of csv_scan inside a quoted cell
 _BOM = b"\xef\xbb\xbf"
-
-Fill = Callable[[memoryview], int]  # reads into a buffer; fewer bytes than it has room for only at the end
-
-_scan = kernel("csv_scan", [Pointer, Int64, ctypes.c_uint8, Int64, Int64, Pointer, Pointer], Int64)
 
 
 @dataclass(frozen=True)
@@ -50,22 +42,22 @@ class Header:
     content: bytes
 
 
-@dataclass(frozen=True)
-class _Chunk:
-    """Whole records; ``unclosed``: what follows them, when the text ends inside a quoted cell."""
-
-    text: memoryview
-    rows: int
-    unclosed: memoryview
-
-
 class CsvSource:
     """See ``sources.Source``.  Slices of plain files count bytes; a packed file is one slice."""
 
     def __init__(
-        self, *, delimiter: str = ",", null_values: Sequence[str] = (), columns: Sequence[str] | None = None
+        self,
+        *,
+        delimiter: str = ",",
+        quote: str = '"',
+        escape: str = "",
+        comment: str = "",
+        encoding: str = "utf-8",
+        null_values: Sequence[str] = (),
+        columns: Sequence[str] | None = None,
     ) -> None:
-        self._delimiter = delimiter
+        self._dialect = Dialect(delimiter, quote, escape, comment)
+        self._encoding = encoding
         self._null_values = ["", *(value for value in null_values if value)]
         self._columns = tuple(columns) if columns is not None else None
         self._warned = False
@@ -87,19 +79,19 @@ class CsvSource:
     def locate(self, path: str, rows: Sequence[int]) -> list[Place]:
         places: dict[int, Place] = {}
         wanted, row, line, offset = set(rows), 0, 1, 0
-        with TextStream(whole_file(path)) as stream:
+        with TextStream(whole_file(path), encoding=self._encoding) as stream:
             header, chunks = self._begin(stream.fill, path)
             text = header.content if header else b""
             line, offset = line + text.count(b"\n"), offset + len(text)
             for chunk in chunks:
                 rest = chunk.text
                 while rest and wanted.intersection(range(row, row + chunk.rows)):
-                    blank = len(rest) - len(bytes(rest[:CHUNK_BYTES]).lstrip(b"\r\n"))
+                    blank = self._blank(bytes(rest[:CHUNK_BYTES]))
                     line, offset, rest = line + bytes(rest[:blank]).count(b"\n"), offset + blank, rest[blank:]
                     if row in wanted:
                         places[row] = Place(line, offset)
                         wanted.discard(row)
-                    end, count, _ = scan(rest, self._delimiter, max_rows=1)
+                    end, count, _ = scan(rest, self._dialect, max_rows=1)
                     end = end if count else len(rest)
                     line, offset, rest = line + bytes(rest[:end]).count(b"\n"), offset + end, rest[end:]
                     row += 1
@@ -109,8 +101,15 @@ class CsvSource:
                     break
         return [places.get(row, Place(line, offset)) for row in rows]
 
+    def _blank(self, text: bytes) -> int:
+        """How many bytes of blank lines and comments the text begins with."""
+        rest = text.lstrip(b"\r\n")
+        while self._dialect.comment and rest.startswith(self._dialect.comment.encode()):
+            rest = rest[len(rest.splitlines()[0]) :].lstrip(b"\r\n")
+        return len(text) - len(rest)
+
     def _slices(self, path: str, target_bytes: int) -> Iterator[FileSlice]:
-        if compression_of(path):
+        if self._encoding != "utf-8" or compression_of(path):
             yield whole_file(path)
             return
         with open_file(path) as file:
@@ -132,7 +131,7 @@ class CsvSource:
             rest = memoryview(chunk)
             while rest:
                 stop_at = max(start + target_bytes - position, 1)
-                end, count, state = scan(rest, self._delimiter, state=state, stop_at=stop_at)
+                end, count, state = scan(rest, self._dialect, state=state, stop_at=stop_at)
                 used = end if end >= stop_at else len(rest)
                 hashed.update(rest[:used])
                 rest, position, rows = rest[used:], position + used, rows + count
@@ -143,14 +142,14 @@ class CsvSource:
         if position > start or first_row == 0:
             yield FileSlice(path, start, position, position - start, first_row, hashed.hexdigest())
 
-    def _begin(self, fill: Fill, path: str) -> tuple[Header | None, Iterator[_Chunk]]:
+    def _begin(self, fill: Fill, path: str) -> tuple[Header | None, Iterator[Chunk]]:
         """The header (None: there is no text but blank lines) and what follows it."""
         first_bytes = memoryview(bytearray(len(_BOM)))
         head = bytes(first_bytes[: fill(first_bytes)])
         if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
-            raise _not_utf8(path, "it begins like UTF-16", "UTF-16")
+            raise _not_utf8(path, "it begins like UTF-16", "utf-16")
         bom = head if head == _BOM else b""
-        chunks = _chunks(fill, head[len(bom) :], self._delimiter, header=self._columns is None)
+        chunks = cut_records(fill, head[len(bom) :], self._dialect, header=self._columns is None)
         if self._columns is not None:
             return Header(self._columns, bom), chunks
         first = next(chunks, None)
@@ -165,9 +164,9 @@ class CsvSource:
         try:
             text = record.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise _not_utf8(path, f"the header holds {shorten(record[error.start : error.end])}", "LATIN1") from error
+            raise _not_utf8(path, f"the header holds {shorten(record[error.start : error.end])}", "latin-1") from error
         try:
-            names = next(row for row in csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter) if row)
+            names = next(self._dialect.rows(text))
         except csv.Error as error:
             raise SourceError(f"{path}: the header cannot be read ({error}); see whether a quote is missing") from error
         for i, name in enumerate(names):
@@ -185,8 +184,8 @@ class CsvSource:
     def _read_slice(
         self, piece: FileSlice, columns: frozenset[str] | None, on_bad_row: Callable[[BadRow], None]
     ) -> Iterator[RawBatch]:
-        with TextStream(piece) as stream:
-            if stream.compression:
+        with TextStream(piece, encoding=self._encoding) as stream:
+            if stream.compression or self._encoding != "utf-8":
                 header, chunks = self._begin(stream.fill, piece.path)
                 if header is None:
                     warn_empty(piece.path)
@@ -194,8 +193,8 @@ class CsvSource:
             else:
                 header = self._plain_header(piece.path)
                 stream.seed(header.content)
-                chunks = _chunks(stream.fill, b"", self._delimiter, header=False)
-            parser = _Parser(piece.path, header.names, columns, self._delimiter, self._null_values, on_bad_row)
+                chunks = cut_records(stream.fill, b"", self._dialect, header=False)
+            parser = _Parser(piece.path, header.names, columns, self._dialect, self._null_values, on_bad_row)
             row = piece.first_row
             if row == 0:
                 yield parser.empty()  # the columns are known even when there are no rows
@@ -225,13 +224,13 @@ class _Parser:
         path: str,
         names: Sequence[str],
         columns: frozenset[str] | None,
-        delimiter: str,
+        dialect: Dialect,
         null_values: list[str],
         on_bad_row: Callable[[BadRow], None],
     ) -> None:
         self._path = path
         self._on_bad_row = on_bad_row
-        self._delimiter = delimiter
+        self._dialect = dialect
         self._null_values = null_values
         self._header = names
         # Columns go by their number until the end: the parser need not like their names.
@@ -243,12 +242,13 @@ class _Parser:
         data = pa.RecordBatch.from_pydict({name: pa.array([], pa.string()) for name in self._names})
         return RawBatch(data, self._path, np.zeros(0, np.int64), typed=False)
 
-    def parse(self, chunk: _Chunk, first_row: int) -> RawBatch:
+    def parse(self, chunk: Chunk, first_row: int) -> RawBatch:
         """The chunk's rows, but those with a wrong number of cells."""
         if len(chunk.text) > _MAX_BYTES:
             raise SourceError(
                 f"{self._path}, row {first_row + 1}: the record is longer than 2 GiB; see whether a quote is missing"
             )
+        text = self._dialect.without_comments(chunk.text) if self._dialect.comment else chunk.text
         bad: list[int] = []
 
         def reject(row: arrow_csv.InvalidRow) -> str:
@@ -261,11 +261,11 @@ class _Parser:
             return "skip"
 
         try:
-            table = self._table(chunk.text, None)
+            table = self._table(text, None)
         except pa.ArrowInvalid:
-            self._check_utf8(chunk.text, first_row)  # Arrow shows no row to ``reject`` that is not
+            self._check_utf8(text, first_row)  # Arrow shows no row to ``reject`` that is not
             try:
-                table = self._table(chunk.text, reject)
+                table = self._table(text, reject)
             except pa.ArrowInvalid as error:
                 where = f"{self._path}, in the rows from {first_row + 1} on"
                 raise SourceError(f"{where}: cannot be read as CSV: {error}") from error
@@ -283,7 +283,11 @@ class _Parser:
                 column_names=self._all, use_threads=False, block_size=len(guarded) + 1, encoding="utf8"
             ),
             parse_options=arrow_csv.ParseOptions(
-                delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=reject
+                delimiter=self._dialect.delimiter,
+                quote_char=self._dialect.quote or False,
+                escape_char=self._dialect.escape or False,
+                newlines_in_values=True,
+                invalid_row_handler=reject,
             ),
             convert_options=arrow_csv.ConvertOptions(
                 column_types=dict.fromkeys(self._all, pa.string()),
@@ -300,16 +304,16 @@ class _Parser:
         try:
             str(text, "utf-8")
         except UnicodeDecodeError as error:
-            begin, row, _ = scan(text[: error.start + 1], self._delimiter)
+            begin, row, _ = scan(text[: error.start + 1], self._dialect)
             column, cell = self._last_cell(bytes(text[begin : error.start]).decode())
             value = shorten(cell.encode() + bytes(text[error.start : error.end]))
             where = f"row {first_row + row + 1}, {column} holds {value}"
-            raise _not_utf8(self._path, where, "LATIN1") from error
+            raise _not_utf8(self._path, where, "latin-1") from error
 
     def _last_cell(self, record: str) -> tuple[str, str]:
         """The column in which a record that is cut off ends, and what there is of its cell."""
         try:
-            rows = [row for row in csv.reader(io.StringIO(record, newline=""), delimiter=self._delimiter) if row]
+            rows = list(self._dialect.rows(record))
         except csv.Error:  # a cell too long for Python
             return "a cell", ""
         cells = rows[-1] if rows else [""]
@@ -317,55 +321,7 @@ class _Parser:
         return f"column {self._header[index]!r}" if index < len(self._header) else f"cell {index + 1}", cells[-1]
 
 
-def _chunks(fill: Fill, head: bytes, delimiter: str, *, header: bool) -> Iterator[_Chunk]:
-    """The records of a text (``head`` and what ``fill`` gives) in chunks of at most CHUNK_BYTES and MAX_ROWS.
-
-    Longer records are chunks of their own; the header is the first, alone.  A chunk is valid until the next one.
-    """
-    buffer = memoryview(bytearray(CHUNK_BYTES))
-    rest, max_rows, end_of_text = memoryview(head), 1 if header else MAX_ROWS, False
-    while not end_of_text:
-        left = len(rest)
-        larger = memoryview(bytearray(2 * left)) if left == len(buffer) else buffer  # for a record longer than a chunk
-        larger[:left] = bytes(rest)
-        buffer = larger
-        count = fill(buffer[left:])
-        end_of_text = count < len(buffer) - left
-        rest = buffer[: left + count]
-        while rest:
-            end, rows, state = scan(rest, delimiter, max_rows=max_rows)
-            stopped = rows == max_rows
-            if end_of_text and not stopped:
-                unclosed = state == _QUOTED
-                end, rows = (end, rows) if unclosed else (len(rest), rows + (state != 0))
-                yield _Chunk(rest[:end], rows, rest[end:])
-                return
-            if not rows:
-                break
-            yield _Chunk(rest[:end], rows, rest[:0])
-            rest = rest[end:]
-            if not stopped:
-                break
-            max_rows = MAX_ROWS
-
-
-def scan(
-    text: memoryview, delimiter: str, *, state: int = 0, stop_at: int = _NO_LIMIT, max_rows: int = _NO_LIMIT
-) -> tuple[int, int, int]:
-    """Where the last whole record or blank line of ``text`` ends, how many records end, and the state of the scan.
-
-    Stops with the first that ends at or after ``stop_at``, or with record ``max_rows``.  A line end that is not there
-    yet (the LF of a CRLF) is a blank line of what follows.
-    """
-    at = ctypes.c_int64(state)
-    rows = ctypes.c_int64(0)
-    address = np.frombuffer(text, np.uint8).ctypes.data
-    end = _scan(address, len(text), ord(delimiter), stop_at, max_rows, ctypes.byref(at), ctypes.byref(rows))
-    return end, rows.value, at.value
-
-
 def _not_utf8(path: str, what: str, encoding: str) -> SourceError:
     return SourceError(
-        f"{path}: is not UTF-8 text: {what}; convert it, for example by `iconv -f {encoding} -t UTF-8`, if that is its "
-        "encoding"
+        f"{path}: is not UTF-8 text: {what}; if it is {encoding}, set source.encoding: {encoding.lower()}"
     )
