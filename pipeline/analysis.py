@@ -11,7 +11,6 @@ import json
 import logging
 import os
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from pipeline.config import Config
@@ -20,7 +19,7 @@ from pipeline.stages import Task, Workers, run_stage
 from transforms.build import Transform
 from transforms.errors import CorruptError
 from transforms.files import read_checked, remove_folder, temporary_folder, write_checked
-from transforms.fingerprint import digest, folder_sha256
+from transforms.fingerprint import digest, folder_sha256, library_version
 from transforms.partition import Partition
 from transforms.passes import accumulate_partition, read_features
 from transforms.preprocess import LIBRARIES, Preprocessing
@@ -98,7 +97,7 @@ def accumulator_folders(config: Config, rows: RowSpec, partitions: Sequence[Part
 
 
 def _accumulators(config: Config, rows: RowSpec, partition: Partition, cache: Cache) -> str:
-    libraries = {name: version(name) for name in (*LIBRARIES, "pyarrow", "numpy")}
+    libraries = {name: library_version(name) for name in (*LIBRARIES, "pyarrow", "numpy")}
     depends = [ANALYSIS_FORMAT, partition.fingerprint, rows.key(), config.analyzed_split, libraries]
     return cache.path("accumulators", digest(depends), "")
 

@@ -25,7 +25,7 @@ from pipeline.rates import note_rates
 from pipeline.reasons import reasons
 from pipeline.refresh import code_outline, graph_inputs, kept_transform
 from pipeline.schema import check_inferred, check_values, read_schema
-from pipeline.stages import Workers
+from pipeline.stages import Task, Workers
 from pipeline.versions import find_missing
 from transforms.build import Transform
 from transforms.errors import CorruptError
@@ -186,19 +186,22 @@ class _Build:
         return self._result(manifest, up_to_date=False, made=made, partitions=len(partitions))
 
     def _build_ahead(self, partitions: Sequence[Partition]) -> None:
-        """Without a given schema, guesses it from a few partitions, and builds the others while it looks at their rows.
+        """Without a given schema, guesses it from partitions that are known, or else from a few, and builds the others
+        while it looks at their rows.
 
         So the source is read once, unless the others say another schema: then their blocks are made when it is known.
         """
         config, cache = self.config, self.maker.cache
-        known = profile_tasks(config, partitions, cache)
-        tasks = [task for task in known if not os.path.exists(task.output)]
         if config.preprocess or config.schema_path or config.source.format not in BUILT_AHEAD:
             return
-        if len(tasks) <= 2 * GUESSED_FROM:
-            return
-        with self.maker.clock.step("schema"):
+        known = profile_tasks(config, partitions, cache)
+        tasks = [task for task in known if not os.path.exists(task.output)]
+        sample: list[Task] = []
+        if len(tasks) == len(known):
+            if len(tasks) <= 2 * GUESSED_FROM:
+                return
             sample = tasks[:: len(tasks) // GUESSED_FROM][:GUESSED_FROM]
+        with self.maker.clock.step("schema"):
             self.maker.note("schema", sample)
             guessed = guess(config, sample, known, workers=self.maker.threads, work_dir=self.work_dir)
         schema = to_schema(guessed)
@@ -267,8 +270,12 @@ class _Build:
         """A whole version with the key, from which readers were led away by a rollback: they are led back to it."""
         for version in reversed(self.layout.published()):
             try:
-                manifest = Manifest.load(self.layout.manifest_path(version))
-            except CorruptError:
+                with open(self.layout.manifest_path(version), encoding="utf-8") as stream:
+                    text = stream.read()
+                if key not in text:  # there may be many versions, and large manifests
+                    continue
+                manifest = Manifest.from_json(text, path=stream.name)
+            except (OSError, UnicodeDecodeError, CorruptError):
                 continue
             if manifest.key == key and find_missing(self.layout, manifest) is None:
                 log.warning(

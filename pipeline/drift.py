@@ -6,14 +6,13 @@ import functools
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 
 from pipeline.config import Config
 from pipeline.layout import Layout, Manifest
 from pipeline.plan import Cache, remove_damaged
 from pipeline.stages import Task, Workers, run_stage
 from transforms.files import read_checked
-from transforms.fingerprint import digest, file_sha256
+from transforms.fingerprint import digest, file_sha256, library_version
 from transforms.histogram import Histograms, add, divergence, from_bytes
 from transforms.partition import Partition
 from transforms.passes import count_partition
@@ -39,7 +38,7 @@ def histograms(
 
 def histogram_tasks(config: Config, rows: RowSpec, partitions: Sequence[Partition], cache: Cache) -> list[Task]:
     """What makes the histograms of each partition."""
-    form = [HISTOGRAM_FORMAT, rows.key(), config.analyzed_split, version("pyarrow"), version("numpy")]
+    form = [HISTOGRAM_FORMAT, rows.key(), config.analyzed_split, library_version("pyarrow"), library_version("numpy")]
     return [
         Task(p, cache.path("histograms", digest([p.fingerprint, *form]), ".arrow"), p.name, p.num_bytes)
         for p in partitions

@@ -6,7 +6,6 @@ import functools
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +16,7 @@ from pipeline.plan import Cache, remove_damaged
 from pipeline.stages import Task, Workers, run_stage
 from transforms.drop import drop_keys, key_hashes, read_index, write_keys
 from transforms.errors import ConfigError, CorruptError, shorten
-from transforms.fingerprint import digest
+from transforms.fingerprint import digest, library_version
 from transforms.partition import Partition
 from transforms.passes import index_partition
 
@@ -82,7 +81,7 @@ def _check(path: str, table: pa.Table) -> None:
 
 def index_tasks(config: Config, partitions: Sequence[Partition], columns: Sequence[str], cache: Cache) -> list[Task]:
     """What makes the index of each partition's keys."""
-    form = [INDEX_FORMAT, config.source.format, config.source.options, list(columns), version("pyarrow")]
+    form = [INDEX_FORMAT, config.source.format, config.source.options, list(columns), library_version("pyarrow")]
     return [
         Task(p, cache.path("keys", digest([p.fingerprint, *form]), ".arrow"), p.name, p.num_bytes) for p in partitions
     ]

@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable, Sequence
-from importlib.metadata import version
 
 from pipeline.config import Config
 from pipeline.plan import Cache, remove_damaged
 from pipeline.stages import Task, Workers, run_stage
 from transforms.errors import BadRowsError, ConfigError, RecordmillError, SchemaError, shorten
 from transforms.files import read_checked
-from transforms.fingerprint import digest
+from transforms.fingerprint import digest, library_version
 from transforms.infer import Profile, merge, to_schema
 from transforms.partition import BadRow, Partition
 from transforms.passes import profile_partition
@@ -31,7 +30,7 @@ def profile_tasks(
     """
     if config.schema_path is not None and config.on_schema_drift not in ("fail", "adapt") and not given_too:
         return []
-    form = [PROFILE_FORMAT, config.source_spec.key(), version("pyarrow")]
+    form = [PROFILE_FORMAT, config.source_spec.key(), library_version("pyarrow")]
     return [
         Task(p, cache.path("profiles", digest([p.fingerprint, *form]), ".json"), p.name, p.num_bytes)
         for p in partitions

@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 
 from pipeline.config import Config
 from pipeline.layout import Layout
@@ -18,7 +17,7 @@ from pipeline.stages import Task, Workers, run_stage
 from transforms.domains import FeatureValues, add, from_plain, too_many, widened, with_domains
 from transforms.errors import ConfigError
 from transforms.files import read_checked, temporary_folder, write_committed
-from transforms.fingerprint import digest
+from transforms.fingerprint import digest, library_version
 from transforms.infer import merge
 from transforms.partition import BadRowLimit, Partition
 from transforms.passes import observe_partition
@@ -87,7 +86,7 @@ class _Observed:
 def _observed(
     partitions: Sequence[Partition], rows: RowSpec, *, cache: Cache, workers: Workers, work_dir: str
 ) -> _Observed:
-    form = [OBSERVED_FORMAT, rows.key(), version("pyarrow")]
+    form = [OBSERVED_FORMAT, rows.key(), library_version("pyarrow")]
     tasks = [
         Task(p, cache.path("values", digest([p.fingerprint, *form]), ".json"), p.name, p.num_bytes) for p in partitions
     ]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pipeline.config import Config
 from pipeline.layout import Layout, Manifest, shard_from_plain, shard_to_plain
 from pipeline.stages import Task, Workers, run_stage
-from transforms.assemble import ShardInfo, assemble_shard, take_shard
+from transforms.assemble import ShardInfo, assemble_shard, shard_crc32c, take_shard
 from transforms.blockfile import BlockFile
 from transforms.build import BuildSpec
 from transforms.compression import Compression
@@ -91,17 +91,34 @@ def make_shards(
 ) -> tuple[list[ShardInfo], int]:
     """Makes the shards below the folder ``staged``.  Returns them in order, and how many were taken as they are."""
     known = earlier_shards(layout)
+    found = {plan.name: earlier for plan in plans if (earlier := known.get(plan.key(compression)))}
     folder = f"{staged}.shards"  # what each is like: beside the shards, so that one cannot be without the other
-    tasks, taken = [], 0
-    for plan in plans:
-        earlier = known.get(plan.key(compression))
-        taken += earlier is not None
-        tasks.append(Task((plan, earlier), os.path.join(folder, f"{plan.name}.json"), plan.name))
     os.makedirs(staged)
+    takes = []
+    for plan in plans:
+        if earlier := found.get(plan.name):
+            take = Take(
+                earlier.path,
+                os.path.join(staged, plan.split, plan.name),
+                earlier.info.num_bytes,
+                shard_crc32c(earlier.info, compression),
+            )
+            takes.append(Task(take, os.path.join(folder, f"{plan.name}.taken"), plan.name))
+    run_stage("TakeShards", _take_shard, takes, workers=workers, work_dir=work_dir)
+    taken = {task.name for task in takes if read_checked(task.output) == _TAKEN}
     function = functools.partial(_make_shard, folder=staged, compression=compression)
+    tasks = [
+        Task(plan, os.path.join(folder, f"{plan.name}.json"), plan.name) for plan in plans if plan.name not in taken
+    ]
     run_stage("AssembleShards", function, tasks, workers=workers, work_dir=work_dir)
-    infos = [shard_from_plain(json.loads(read_checked(task.output)), task.argument[0].split) for task in tasks]
-    return infos, taken
+    made = {t.name: shard_from_plain(json.loads(read_checked(t.output)), t.argument.split) for t in tasks}
+    infos = [
+        replace(found[plan.name].info, split=plan.split, name=plan.name, span=plan.span)
+        if plan.name in taken
+        else made[plan.name]
+        for plan in plans
+    ]
+    return infos, len(taken)
 
 
 def earlier_shards(layout: Layout) -> dict[str, Earlier]:
@@ -120,22 +137,31 @@ def earlier_shards(layout: Layout) -> dict[str, Earlier]:
     return known
 
 
-def _make_shard(
-    argument: tuple[ShardPlan, Earlier | None], path: str, *, folder: str, compression: Compression
-) -> None:
-    """Makes the shard in its split's folder below ``folder``, and commits what it is like as the JSON ``path``."""
-    plan, earlier = argument
-    split_dir = os.path.join(folder, plan.split)
-    info = _take(plan, earlier, split_dir, compression) if earlier else None
-    if info is None:
-        info = replace(assemble_shard(plan, split_dir, compression=compression), key=plan.key(compression))
-    write_checked(path, json.dumps(shard_to_plain(info)))
+@dataclass(frozen=True)
+class Take:
+    """A shard of an earlier version, the file ``earlier``, that gets the name ``path`` too if it is still the same."""
+
+    earlier: str
+    path: str
+    num_bytes: int
+    checksum: int  # CRC-32C
 
 
-def _take(plan: ShardPlan, earlier: Earlier, split_dir: str, compression: Compression) -> ShardInfo | None:
+_TAKEN, _DAMAGED = b"taken", b"damaged"
+
+
+def _take_shard(take: Take, path: str) -> None:
+    """Takes the shard, and commits as ``path`` whether that could be done."""
     try:
-        take_shard(earlier.path, earlier.info, os.path.join(split_dir, plan.name), compression=compression)
+        take_shard(take.earlier, take.path, num_bytes=take.num_bytes, checksum=take.checksum)
     except CorruptError as error:
         log.warning("%s", error)
-        return None
-    return replace(earlier.info, split=plan.split, name=plan.name, span=plan.span)
+        write_checked(path, _DAMAGED)
+    else:
+        write_checked(path, _TAKEN)
+
+
+def _make_shard(plan: ShardPlan, path: str, *, folder: str, compression: Compression) -> None:
+    """Makes the shard in its split's folder below ``folder``, and commits what it is like as the JSON ``path``."""
+    info = assemble_shard(plan, os.path.join(folder, plan.split), compression=compression)
+    write_checked(path, json.dumps(shard_to_plain(replace(info, key=plan.key(compression)))))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import mmap
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,8 +16,9 @@ from transforms.compression import Compression
 from transforms.deal import Piece, ShardPlan
 from transforms.errors import CorruptError
 from transforms.files import committed, link_or_copy
+from transforms.fingerprint import read_chunks
 from transforms.partition import Block
-from transforms.tfrecord import crc32c, scan
+from transforms.tfrecord import crc32c, crc32c_join, scan
 
 
 @dataclass(frozen=True)
@@ -67,32 +67,30 @@ def assemble_shard(plan: ShardPlan, folder: str, *, compression: Compression) ->
     )
 
 
-def take_shard(earlier: str, info: ShardInfo, path: str, *, compression: Compression) -> None:
+def shard_crc32c(info: ShardInfo, compression: Compression) -> int:
+    """The CRC-32C of the whole file, from what the manifest tells of it."""
+    total = 0
+    head, tail = compression.head(), compression.tail(info.blocks)
+    parts = [(crc32c(head), len(head)), *((b.crc32c, b.num_bytes) for b in info.blocks), (crc32c(tail), len(tail))]
+    for checksum, num_bytes in parts:
+        total = crc32c_join(total, checksum, num_bytes)
+    return total
+
+
+def take_shard(earlier: str, path: str, *, num_bytes: int, checksum: int) -> None:
     """Gives the shard of an earlier version, the file ``earlier``, the name ``path`` too: by a link, or by a copy where
-    the file system has no links.  Raises CorruptError when its bytes are not those that ``info`` tells."""
+    the file system has no links.  Raises CorruptError unless it has so many bytes with this CRC-32C."""
+    found, total = 0, 0
     try:
-        with open(earlier, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            _check(content, info, compression)
-    except (OSError, ValueError) as error:
-        raise CorruptError(f"{earlier}: the shard is not as it was published ({error}); it is made again") from error
+        with open(earlier, "rb", buffering=0) as stream:
+            for chunk in read_chunks(stream):
+                total = crc32c_join(total, crc32c(chunk), len(chunk))
+                found += len(chunk)
+    except OSError as error:
+        raise CorruptError(f"{earlier}: the shard cannot be read ({error.strerror}); it is made again") from error
+    if (found, total) != (num_bytes, checksum):
+        raise CorruptError(f"{earlier}: the shard is not as it was published; it is made again")
     link_or_copy(earlier, path)
-
-
-def _check(content: mmap.mmap, info: ShardInfo, compression: Compression) -> None:
-    """Raises ValueError unless every byte is as it was."""
-    head, tail, at = compression.head(), compression.tail(info.blocks), 0
-    if len(content) != info.num_bytes:
-        raise ValueError(f"{len(content)} bytes instead of {info.num_bytes}")
-    with memoryview(content) as view:
-        if view[: len(head)] != head or view[len(view) - len(tail) :] != tail:
-            raise ValueError("its beginning or end changed")
-        for block in info.blocks:
-            with view[block.offset : block.offset + block.num_bytes] as stored:
-                if crc32c(stored) != block.crc32c:
-                    raise ValueError(f"the block at offset {block.offset} changed")
-            at = block.offset + block.num_bytes
-    if at + len(tail) != len(content):
-        raise ValueError("it has more bytes than its blocks")
 
 
 def _stored(plan: ShardPlan, compression: Compression) -> Iterator[tuple[bytes, Block]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +15,7 @@ from transforms.domains import DomainCheck
 from transforms.errors import BadRowsError, SchemaError
 from transforms.example import Encoder
 from transforms.files import write_checked
-from transforms.fingerprint import digest
+from transforms.fingerprint import digest, library_version
 from transforms.infer import Profile, merge, profile, to_schema
 from transforms.partition import BadRow, Partition
 from transforms.passes import profile_partition
@@ -67,7 +66,7 @@ class BuildSpec:
                 "shuffle": self.shuffle,
                 "seed": None if self.shuffle == "none" else self.seed,
                 "buckets": self.buckets_of(partition.span),
-                "libraries": {name: version(name) for name in LIBRARIES},
+                "libraries": {name: library_version(name) for name in LIBRARIES},
             }
         )
 

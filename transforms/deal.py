@@ -9,9 +9,11 @@ The shards of a section hold equal numbers of records, give or take one.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -47,6 +49,31 @@ class ShardPlan:
         """Hash of all that the shard's bytes depend on.  Block files of the cache are named by theirs."""
         pieces = [[os.path.basename(p.path), p.block.offset, p.first, p.last] for p in self.pieces]
         return digest([compression, pieces])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The pieces as one table of numbers: plans travel through runners, and have thousands of them."""
+        paths = list(dict.fromkeys(piece.path for piece in self.pieces))
+        index = {path: i for i, path in enumerate(paths)}
+        rows = [
+            (index[p.path], p.first, p.last, *(getattr(p.block, name) for name in _BLOCK_NUMBERS)) for p in self.pieces
+        ]
+        table = np.array(rows, np.int64).reshape(len(rows), 3 + len(_BLOCK_NUMBERS))
+        splits = list(dict.fromkeys(piece.block.split for piece in self.pieces))
+        which = np.array([splits.index(piece.block.split) for piece in self.pieces], np.int32)
+        return _unpack, (self.split, self.name, self.span, paths, splits, which, table)
+
+
+_BLOCK_NUMBERS = tuple(field.name for field in dataclasses.fields(Block) if field.name != "split")
+
+
+def _unpack(
+    split: str, name: str, span: str, paths: list[str], splits: list[str], which: np.ndarray, table: np.ndarray
+) -> ShardPlan:
+    pieces = tuple(
+        Piece(paths[path], Block(splits[i], **dict(zip(_BLOCK_NUMBERS, numbers, strict=True))), first, last)
+        for i, (path, first, last, *numbers) in zip(which.tolist(), table.tolist(), strict=True)
+    )
+    return ShardPlan(split, name, pieces, span)
 
 
 def shard_name(stem: str, index: int, *, count: int, suffix: str) -> str:

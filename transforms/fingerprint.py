@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import hashlib
 import json
 import os
 import re
 from collections.abc import Iterable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,6 +30,8 @@ def digest(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
+    if value is None or type(value) in (str, int, float, bool):  # most of a manifest
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _plain({f.name: getattr(value, f.name) for f in dataclasses.fields(value)})
     if isinstance(value, dict):
@@ -56,6 +60,12 @@ def read_chunks(stream: BinaryIO, num_bytes: int | None = None) -> Iterable[byte
             return
         yield chunk
         left = None if left is None else left - len(chunk)
+
+
+@functools.cache
+def library_version(name: str) -> str:
+    """The version of an installed distribution, as it counts in keys of what the library made."""
+    return version(name)
 
 
 def file_sha256(path: str) -> str:

@@ -6,14 +6,13 @@ import functools
 import os
 import threading
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from transforms.errors import SchemaError
-from transforms.fingerprint import digest
+from transforms.fingerprint import digest, library_version
 from transforms.schema import Schema
 from transforms.tensors import (
     TensorReader,
@@ -53,7 +52,7 @@ class Preprocessing(UserFunction):
     @functools.cached_property
     def digest(self) -> str:
         """``UserFunction.digest`` with the versions of the libraries that the function is written with."""
-        return digest({"modules": super().digest, "libraries": {name: version(name) for name in LIBRARIES}})
+        return digest({"modules": super().digest, "libraries": {name: library_version(name) for name in LIBRARIES}})
 
     @functools.cached_property
     def function(self) -> Callable[[Any], Any]:
