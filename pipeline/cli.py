@@ -149,7 +149,7 @@ def build(
 
 @app.command()
 def init(
-    files: Annotated[list[str], typer.Argument(metavar="FILE", help="CSV, JSONL or Parquet files, or patterns.")],
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help="Files of one format, or patterns.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="CONFIG", help="The config to write.")] = Path(
         "recordmill.yaml"
     ),

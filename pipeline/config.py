@@ -37,11 +37,13 @@ from pipeline.values import (
 from transforms.errors import ConfigError, shorten
 from transforms.partition import BadRowLimit
 from transforms.reading import SourceSpec
+from transforms.sources import FORMATS, options_of
 from transforms.usercode import UserFunction
 
 ALL = "all"  # the one split of data without splits
 SHARD_BYTES = 128 << 20
-CSV_OPTIONS = ("delimiter", "quote", "escape", "comment", "encoding", "null_values", "columns")
+FORMAT_OPTIONS = tuple(dict.fromkeys(name for format in FORMATS for name in options_of(format)))
+MARKS = ("delimiter", "quote", "escape", "comment")
 
 
 class _Model(BaseModel):
@@ -54,11 +56,10 @@ class Source(_Model):
     ``window``, ``from`` and ``to`` choose among the spans that placeholders in ``files`` tell: the newest so many, from
     one to another, both included.
 
-    For CSV alone: ``delimiter``, ``quote``, ``escape`` and ``comment`` (one character each; "" for none), ``encoding``,
-    ``null_values`` (cells that mean "missing"), and ``columns`` (the names, where files have no header line).
+    The options from ``delimiter`` on are those of single formats; docs/sources.md says which.
     """
 
-    format: Literal["csv", "parquet", "jsonl"]
+    format: Literal["csv", "jsonl", "parquet", "arrow", "orc", "avro", "tfrecord", "text", "libsvm"]
     files: Patterns
     window: Annotated[int, Field(ge=1)] | None = None
     first: SpanLabel | None = Field(default=None, alias="from")
@@ -70,11 +71,13 @@ class Source(_Model):
     encoding: Encoding | None = None
     null_values: Texts | None = None
     columns: Names | None = None
+    sequence: bool | None = None
+    whole_files: bool | None = None
 
     @property
     def options(self) -> dict[str, Any]:
         """What the user said about the format, in plain values."""
-        given = {name: getattr(self, name) for name in CSV_OPTIONS}
+        given = {name: getattr(self, name) for name in FORMAT_OPTIONS}
         return {name: list(v) if isinstance(v, tuple) else v for name, v in given.items() if v is not None}
 
 
@@ -251,9 +254,10 @@ def _message(path: str, lines: Sequence[str]) -> str:
 def _contradictions(config: Config) -> Iterator[tuple[Location, str]]:
     """What is wrong between keys that are right by themselves."""
     output, names = config.output, config.split_names
-    for option in config.source.options if config.source.format != "csv" else ():
-        yield ("source", option), f"is for csv, and source.format is {config.source.format}; leave it out"
-    marks = {name: getattr(config.source, name) for name in CSV_OPTIONS[:4] if getattr(config.source, name)}
+    for option in set(config.source.options) - set(options_of(config.source.format)):
+        formats = " and ".join(format for format in FORMATS if option in options_of(format))
+        yield ("source", option), f"is for {formats}, and source.format is {config.source.format}; leave it out"
+    marks = {name: getattr(config.source, name) for name in MARKS if getattr(config.source, name)}
     for name in (name for i, name in enumerate(marks) if marks[name] in list(marks.values())[:i]):
         yield ("source", name), "is the same character as another option's; each must be one of its own"
     yield from _span_contradictions(config.source)

@@ -22,11 +22,14 @@ from transforms.prepare import Preparer
 from transforms.schema import Schema
 from transforms.sources import Source, open_source
 from transforms.sources.compressed import compression_of
+from transforms.tfrecord import masked_crc32c
 
 PARTITION_BYTES = 64 << 20
 SAMPLE_ROWS = 100_000  # looked at to count different values
 HEAD_BYTES = 64 << 10
 DELIMITERS = ",;\t|"
+# What a file of the format begins with; an Arrow stream with a continuation mark.
+MAGIC = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow", b"ORC": "orc", b"Obj\x01": "avro"}
 
 
 @dataclass(frozen=True)
@@ -100,15 +103,20 @@ def _described(format: str, options: dict[str, Any]) -> str:
 def _sniff(path: str) -> tuple[str, dict[str, Any]]:
     head = _head(path)
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if head.startswith(b"PAR1"):
-        return "parquet", {}
+    for magic, format in MAGIC.items():
+        if head.startswith(magic):
+            return format, {}
+    if len(head) >= 12 and int.from_bytes(head[8:12], "little") == masked_crc32c(head[:8]):
+        return "tfrecord", {}
     if start.startswith(b"{"):
         return "jsonl", {}
     if start.startswith(b"["):
         raise ConfigError(f"{path}: looks like one JSON array; write one object a line, for example by jq -c '.[]'")
     if b"\0" in head:
-        raise ConfigError(f"{path}: is not CSV, JSONL or Parquet; it begins with {shorten(head[:16])}")
+        raise ConfigError(f"{path}: is of no format that can be read; it begins with {shorten(head[:16])}")
     line = start.splitlines()[0].decode("utf-8", "replace") if start else ""
+    if re.fullmatch(r"[-+]?[\d.]+( qid:\d+)?( \d+:\S+)+( *#.*)?", line):
+        return "libsvm", {}
     delimiter = max(DELIMITERS, key=line.count)  # the first of equals: the comma
     return "csv", {} if delimiter == "," else {"delimiter": delimiter}
 

@@ -161,7 +161,11 @@ def test_not_sizes(text: object) -> None:
         ("runner.name=flink", "runner.name 'flink': must be one of 'direct'"),
         ("name=a/b", "name 'a/b': becomes part of file names"),
         ("name=2024-01-01", "name: must be text; put it in quotes"),
-        ("source.format=avro", "must be one of 'csv', 'parquet', 'jsonl'"),
+        ("source.format=xls", "must be one of 'csv', 'jsonl', 'parquet'"),
+        ("source.sequence=true", "is for tfrecord, and source.format is csv; leave it out"),
+        ("source={format: csv, files: 'data/*', quote: '|', delimiter: '|'}", "is the same character as another option's"),
+        ("source.encoding=klingon", "is no encoding of text that Python knows"),
+        ("source.escape=ab", "must be one ASCII character other than a line end"),
         ("source.files=[]", "source.files []: must not be empty"),
         ("source.files=3", "source.files 3: must be text or a list"),
         ("source.files=data", "is a folder; write data/* for"),
@@ -223,7 +227,8 @@ def test_all_problems_at_once_with_their_lines(folder: Path) -> None:
     assert text.splitlines() == [
         "c.yaml: 5 problems:",
         "  c.yaml: name: is missing; add it, for example `name: flights`",
-        "  c.yaml:2: source.format 'cvs': must be one of 'csv', 'parquet', 'jsonl'",
+        "  c.yaml:2: source.format 'cvs': must be one of 'csv', 'jsonl', 'parquet', 'arrow', 'orc', 'avro', "
+        "'tfrecord', 'text', 'libsvm'",
         "  c.yaml:3: source.files[1] 'data/none*': matches no file; data holds [odd].csv.gz, flights-01.csv.gz, "
         "flights-02.csv.gz, old",
         "  c.yaml:4: splits: the fractions add up to 0.9; make them add up to 1, or leave splits out",

@@ -119,7 +119,7 @@ def test_nothing_is_written_over(folder: Path) -> None:
     ("content", "error", "message"),
     [
         (b"[1, 2]", ConfigError, "JSON array"),
-        (b"\x7fELF\0\0", ConfigError, "is not CSV, JSONL or Parquet"),
+        (b"\x7fELF\0\0", ConfigError, "is of no format that can be read"),
         (b"", SourceError, "no columns"),
         (gzip.compress(b"a\n" * 9999, mtime=0)[:-20], SourceError, "x"),
         (b"a,b\n1,2\n3\n", BadRowsError, "row 2"),

@@ -7,6 +7,7 @@ byte, and the shard puts one header before them and one trailer behind.
 
 from __future__ import annotations
 
+import io
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
@@ -270,7 +271,7 @@ def sniff(start: bytes) -> Literal["gzip", "zlib", "none"]:
     return "none"
 
 
-def decompress_stream(stream: BinaryIO, *, name: str) -> Iterator[bytes]:
+def decompress_stream(stream: BinaryIO | io.RawIOBase, *, name: str) -> Iterator[bytes]:
     """The raw bytes of any TFRecord file, whoever wrote it, in chunks of at most ``CHUNK_BYTES``, none empty.
 
     Whether it is gzip, zlib or plain is seen from its content.  All members of a gzip file are read, empty ones and
@@ -295,7 +296,7 @@ def decompress_stream(stream: BinaryIO, *, name: str) -> Iterator[bytes]:
 class _Source:
     """A stream, and what was read of it but not used yet."""
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO | io.RawIOBase) -> None:
         self._stream = stream
         self._num_read = 0
         self.pending = b""
@@ -307,7 +308,7 @@ class _Source:
     def fill(self) -> bool:
         """Whether there is more; reads when nothing is pending."""
         if not self.pending:
-            self.pending = self._stream.read(CHUNK_BYTES)
+            self.pending = self._stream.read(CHUNK_BYTES) or b""
             self._num_read += len(self.pending)
         return bool(self.pending)
 

@@ -66,6 +66,11 @@ class BuildError(RecordmillError):
     pass
 
 
+def missing_extra(package: str, extra: str, what: str) -> ConfigError:
+    """What to install for something that not everyone needs."""
+    return ConfigError(f"{what} need the package {package}, which is not installed: pip install 'recordmill[{extra}]'")
+
+
 def shorten(value: object, limit: int = 60) -> str:
     """``repr(value)``, cut in the middle to ``limit`` characters: for messages, never for data."""
     text = repr(value)

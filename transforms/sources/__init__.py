@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from transforms.partition import BadRow, Partition, Place, RawBatch
+from transforms.sources.arrow import ArrowSource
+from transforms.sources.avro import AvroSource
 from transforms.sources.csv import CsvSource
 from transforms.sources.jsonl import JsonlSource
+from transforms.sources.libsvm import LibsvmSource
+from transforms.sources.orc import OrcSource
 from transforms.sources.parquet import ParquetSource
+from transforms.sources.text import TextSource
+from transforms.sources.tfrecord import TFRecordSource
 
 
 class Source(Protocol):
@@ -49,14 +56,25 @@ class Locates(Protocol):
         ...
 
 
-_SOURCES: dict[str, Callable[..., Source]] = {"csv": CsvSource, "parquet": ParquetSource, "jsonl": JsonlSource}
+_SOURCES: dict[str, Callable[..., Source]] = {
+    "csv": CsvSource,
+    "jsonl": JsonlSource,
+    "parquet": ParquetSource,
+    "arrow": ArrowSource,
+    "orc": OrcSource,
+    "avro": AvroSource,
+    "tfrecord": TFRecordSource,
+    "text": TextSource,
+    "libsvm": LibsvmSource,
+}
+FORMATS = tuple(_SOURCES)
+
+
+def options_of(format: str) -> tuple[str, ...]:
+    """The options of a format: what its class takes.  docs/sources.md says what they mean."""
+    return tuple(inspect.signature(_SOURCES[format]).parameters)
 
 
 def open_source(format: str, options: Mapping[str, Any]) -> Source:
-    """The source for ``csv``, ``parquet`` or ``jsonl`` files.
-
-    Options of ``csv``: ``delimiter``, ``quote``, ``escape``, ``comment`` (one character, or ``""`` for none),
-    ``encoding``, ``null_values`` (cells that stand for a missing value, besides the empty one), ``columns`` (names,
-    where the files have no header).  The others have none.
-    """
+    """The source for files of one of FORMATS, with some of its options."""
     return _SOURCES[format](**options)

@@ -14,21 +14,19 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import xxhash
 from pyarrow import json as arrow_json
 
 from transforms.errors import SchemaError, SourceError, shorten
-from transforms.fingerprint import CHUNK_BYTES
 from transforms.native import Int64, Pointer, kernel
 from transforms.partition import BadRow, FileSlice, Partition, Place, RawBatch
 from transforms.sources import jsonlines
-from transforms.sources.compressed import TextStream, compression_of
+from transforms.sources.compressed import TextStream
+from transforms.sources.lines import cut_lines, line_blocks, locate_lines
 from transforms.sources.nested import is_list, leaves
-from transforms.sources.slices import cut_files, open_file, warn_empty, whole_file
+from transforms.sources.slices import cut_files, warn_empty
 
 MAX_ROWS = 16_384  # of a batch
 
-_BOM = b"\xef\xbb\xbf"
 _quote_numbers = kernel("json_quote_numbers", [Pointer, Int64, Pointer], Int64)
 
 
@@ -36,7 +34,7 @@ class JsonlSource:
     """See ``sources.Source``.  Slices of plain files count bytes; a packed file is one slice."""
 
     def partitions(self, paths: Sequence[str], *, target_bytes: int) -> list[Partition]:
-        return cut_files(paths, _slices, target_bytes=target_bytes)
+        return cut_files(paths, cut_lines, target_bytes=target_bytes)
 
     def read(
         self,
@@ -50,71 +48,18 @@ class JsonlSource:
             yield from _read(piece, _Parser(piece.path, columns, declared, on_bad_row))
 
     def locate(self, path: str, rows: Sequence[int]) -> list[Place]:
-        places, row, offset = list[Place](), 0, 0
-        with TextStream(whole_file(path)) as stream:
-            for lines in _blocks(stream, skip_bom=False):
-                ends = np.flatnonzero(np.frombuffer(lines, np.uint8) == ord("\n")) + 1
-                starts = np.concatenate([[0], ends])
-                while len(places) < len(rows) and rows[len(places)] - row < len(starts) - lines.endswith(b"\n"):
-                    wanted = rows[len(places)]
-                    places.append(Place(wanted + 1, offset + int(starts[wanted - row])))
-                row, offset = row + len(starts) - lines.endswith(b"\n"), offset + len(lines)
-                if len(places) == len(rows):
-                    break
-        return places
-
-
-def _slices(path: str, target_bytes: int) -> Iterator[FileSlice]:
-    if compression_of(path):
-        yield whole_file(path)
-        return
-    start = position = first_row = rows = 0
-    hashed = xxhash.xxh3_128()
-    with open_file(path) as file:
-        while chunk := file.read(CHUNK_BYTES):
-            rest = memoryview(chunk)
-            while rest:
-                at = len(chunk) - len(rest)
-                found = chunk.find(b"\n", at + max(start + target_bytes - position - 1, 0))
-                end = found + 1 if found >= 0 else len(chunk)
-                hashed.update(rest[: end - at])
-                rows += chunk.count(b"\n", at, end)
-                rest, position = rest[end - at :], position + end - at
-                if found >= 0:
-                    yield FileSlice(path, start, position, position - start, first_row, hashed.hexdigest())
-                    start, first_row, rows = position, first_row + rows, 0
-                    hashed = xxhash.xxh3_128()
-    if position > start:
-        yield FileSlice(path, start, position, position - start, first_row, hashed.hexdigest())
-    if position == 0:
-        warn_empty(path)
+        return locate_lines(path, rows)
 
 
 def _read(piece: FileSlice, parser: _Parser) -> Iterator[RawBatch]:
     row = piece.first_row
     with TextStream(piece) as stream:
-        for lines in _blocks(stream, skip_bom=piece.start == 0):
+        for lines in line_blocks(stream, skip_bom=piece.start == 0):
             count = lines.count(b"\n") + (not lines.endswith(b"\n"))
             yield from parser.parse(lines, np.arange(row, row + count, dtype=np.int64))
             row += count
         if stream.compression and stream.num_bytes == 0:
             warn_empty(piece.path)
-
-
-def _blocks(stream: TextStream, *, skip_bom: bool) -> Iterator[bytes]:
-    """The text in blocks of about CHUNK_BYTES, whole lines each; the last may lack its line end."""
-    left, size = b"", CHUNK_BYTES
-    while block := stream.read(size):
-        if skip_bom:
-            block, skip_bom = block.removeprefix(_BOM), False
-        end = block.rfind(b"\n") + 1
-        if end:
-            yield left + block[:end]
-            left, size = block[end:], CHUNK_BYTES
-        else:
-            left, size = left + block, size * 2
-    if left:
-        yield left
 
 
 @dataclass

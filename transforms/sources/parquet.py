@@ -6,16 +6,15 @@ import contextlib
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from transforms.errors import SourceError, shorten
+from transforms.errors import SourceError
 from transforms.fingerprint import hash_bytes, read_chunks
 from transforms.partition import BadRow, FileSlice, Partition, RawBatch
 from transforms.sources.slices import changed, cut_files, file_size, open_file, warn_empty
+from transforms.sources.typed import chosen, no_rows, raw_batches
 
-MAX_ROWS, BATCH_BYTES = 16_384, 8 << 20  # of a batch
 READ_ROWS, READ_BYTES = 65_536, 32 << 20  # decoded at once: many more a second than in small batches
 BUFFER_BYTES = 1 << 20  # read ahead for each column
 
@@ -103,20 +102,13 @@ def _fingerprint(raw: io.FileIO, file: parquet.ParquetFile, begin: int, end: int
 def _read(piece: FileSlice, columns: frozenset[str] | None) -> Iterator[RawBatch]:
     with _open(piece.path) as (raw, file):
         schema = file.schema_arrow
-        twice = next((name for i, name in enumerate(schema.names) if name in schema.names[:i]), None)
-        if twice is not None:
-            raise SourceError(f"{piece.path}: has the column {shorten(twice)} twice; rename one of them")
+        names = chosen(piece.path, schema.names, columns)
         if piece.end > file.num_row_groups:
             raise changed(piece.path)
-        names = [name for name in schema.names if columns is None or name in columns]
-        row = piece.first_row
-        if row == 0:  # the columns are known even when there are no rows
-            empty = pa.RecordBatch.from_pylist([], schema=pa.schema([schema.field(name) for name in names]))
-            yield RawBatch(empty, piece.path, np.zeros(0, np.int64))
-        for i in range(piece.start, piece.end):
-            for batch in _batches(file, i, names):
-                yield RawBatch(batch, piece.path, np.arange(row, row + batch.num_rows, dtype=np.int64))
-                row += batch.num_rows
+        if piece.first_row == 0:
+            yield no_rows(piece.path, pa.schema([schema.field(name) for name in names]))
+        batches = (batch for i in range(piece.start, piece.end) for batch in _batches(file, i, names))
+        yield from raw_batches(piece.path, batches, first_row=piece.first_row)
         if _fingerprint(raw, file, piece.start, piece.end) != piece.fingerprint:
             raise changed(piece.path)
 
@@ -131,6 +123,4 @@ def _batches(file: parquet.ParquetFile, row_group: int, names: list[str]) -> Ite
         columns=names or file.schema_arrow.names[:1],
         use_threads=False,
     ):
-        batch = batch.select(names) if names else batch  # a name may stand for a field of a struct as well
-        rows = min(MAX_ROWS, max(1, BATCH_BYTES * batch.num_rows // max(batch.nbytes, 1)))
-        yield from (batch.slice(at, rows) for at in range(0, batch.num_rows, rows))
+        yield batch.select(names) if names else batch  # a name may stand for a field of a struct as well
