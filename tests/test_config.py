@@ -163,7 +163,7 @@ def test_not_sizes(text: object) -> None:
         ("name=2024-01-01", "name: must be text; put it in quotes"),
         ("source.format=xls", "must be one of 'csv', 'jsonl', 'parquet'"),
         ("source.sequence=true", "is for tfrecord, and source.format is csv; leave it out"),
-        ("source={format: csv, files: 'data/*', quote: '|', delimiter: '|'}", "is the same character as another option's"),
+        ("source={format: csv, files: 'data/*', quote: '|', delimiter: '|'}", "is the same character as another"),
         ("source.encoding=klingon", "is no encoding of text that Python knows"),
         ("source.escape=ab", "must be one ASCII character other than a line end"),
         ("source.files=[]", "source.files []: must not be empty"),

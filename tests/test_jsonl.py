@@ -15,12 +15,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import transforms.sources.jsonl as jsonl_source
 from transforms.errors import SchemaError, SourceError
 from transforms.infer import merge, profile, to_schema
 from transforms.partition import BadRow
 from transforms.prepare import Preparer
 from transforms.schema import Feature, Schema
+from transforms.sources import lines as line_files
 from transforms.sources.jsonl import JsonlSource
 
 
@@ -91,7 +91,7 @@ ROW = st.fixed_dictionaries(
 def test_any_rows_for_any_blocks(tmp_path: Path, rows: list[Any], target: int, chunk: int, end: str) -> None:
     path = tmp_path / "any.jsonl"
     path.write_bytes("".join(json.dumps(row) + end for row in rows).encode())
-    with mock.patch.object(jsonl_source, "CHUNK_BYTES", chunk):
+    with mock.patch.object(line_files, "CHUNK_BYTES", chunk):
         found, ordinals, bad = read(path, target=target)
     assert not bad
     assert list(map(present, found)) == list(map(present, rows))
@@ -107,14 +107,14 @@ def test_text_is_never_a_time_or_a_number(file: Callable[[str], Path]) -> None:
 def test_times_that_appear_block_by_block(file: Callable[[str], Path]) -> None:
     time = "2021-01-01T00:00:00Z"
     rows = [{"s": {"t": time}}, {"s": {"u": time, "n": 1}}, {"s": {"n": 0.5}, "l": [{"v": [time]}]}, {"t": time}] * 5
-    with mock.patch.object(jsonl_source, "CHUNK_BYTES", 60):
+    with mock.patch.object(line_files, "CHUNK_BYTES", 60):
         assert list(map(present, read(file(lines(*rows)))[0])) == rows
 
 
 def test_a_time_in_one_block_and_a_number_in_another(file: Callable[[str], Path]) -> None:
     path = file('{"a":"2021-01-01"}\n{"a":1}\n')
     schema = Schema((Feature("a", "bytes", ("a",)),))
-    with mock.patch.object(jsonl_source, "CHUNK_BYTES", 20):
+    with mock.patch.object(line_files, "CHUNK_BYTES", 20):
         assert read(path)[0] == [{"a": "2021-01-01"}, {"a": 1}]
         with pytest.raises(SchemaError, match="'a' holds text .*row 1.* and int .*row 2"):
             features(path)
@@ -296,3 +296,23 @@ def test_a_file_that_changes_after_it_was_cut_is_noticed(file: Callable[[str], P
     file(lines({"id": 2}))
     with pytest.raises(SourceError, match="data.jsonl: the file changed while it was read"):
         list(source.read(part, on_bad_row=print))
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [(b'{"a": "x', "is not JSON"), (b'{"a": 1}{"a": 2}', "is not JSON"), (b'{"a": 5, "', "is not JSON")],
+)
+def test_what_a_line_lacks_is_not_taken_from_the_next(tmp_path: Path, line: bytes, reason: str) -> None:
+    """Arrow lets a string go on over the end of its line."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"a": "0"}\n' + line + b'\n"}\n{"a": "3"}\n')
+    bad: list[BadRow] = []
+    source = JsonlSource()
+    found = [
+        (row["a"], int(ordinal))
+        for partition in source.partitions([str(path)], target_bytes=1 << 20)
+        for batch in source.read(partition, on_bad_row=bad.append)
+        for row, ordinal in zip(batch.data.to_pylist(), batch.rows, strict=True)
+    ]
+    assert found == [("0", 0), ("3", 3)]
+    assert [row.row for row in bad] == [1, 2] and bad[0].reason.startswith(reason)

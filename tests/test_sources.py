@@ -102,7 +102,11 @@ def libsvm_bytes() -> bytes:
 
 @pytest.fixture(scope="module")
 def contents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    folder = tmp_path_factory.mktemp("contents")
+    return make_contents(tmp_path_factory.mktemp("contents"))
+
+
+def make_contents(folder: Path) -> dict[str, bytes]:
+    """A valid file of each kind."""
     lines = b"".join(json.dumps(row).encode() + b"\n" for row in TABLE.to_pylist())
     return {
         "csv": csv_bytes(),

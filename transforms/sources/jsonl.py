@@ -79,6 +79,8 @@ class _Parser:
         """The batches of the lines, whose ordinals are ``rows``."""
         try:
             table = self._typed(lines)
+            if table.num_rows != len(rows) and table.num_rows != jsonlines.filled(lines).sum():
+                raise pa.ArrowInvalid("a string goes on in the next line, or a line holds two objects")
         except pa.ArrowInvalid:
             self.times = pa.schema([])  # of other blocks: here the column may be no text at all
             lines, rows = self._good_lines(lines, rows)

@@ -13,7 +13,7 @@ from transforms.errors import SourceError
 from transforms.fingerprint import hash_bytes, read_chunks
 from transforms.partition import BadRow, FileSlice, Partition, RawBatch
 from transforms.sources.slices import changed, cut_files, file_size, open_file, warn_empty
-from transforms.sources.typed import chosen, no_rows, raw_batches
+from transforms.sources.typed import chosen, no_rows, raw_batches, validated
 
 READ_ROWS, READ_BYTES = 65_536, 32 << 20  # decoded at once: many more a second than in small batches
 BUFFER_BYTES = 1 << 20  # read ahead for each column
@@ -123,4 +123,4 @@ def _batches(file: parquet.ParquetFile, row_group: int, names: list[str]) -> Ite
         columns=names or file.schema_arrow.names[:1],
         use_threads=False,
     ):
-        yield batch.select(names) if names else batch  # a name may stand for a field of a struct as well
+        yield validated(batch.select(names) if names else batch)  # a name may stand for a field of a struct as well
