@@ -151,7 +151,7 @@ def read(
 
 
 def test_all_formats_are_here() -> None:
-    assert {kind.split()[0] for kind in KINDS} == set(FORMATS)
+    assert {kind.split()[0] for kind in KINDS} == set(FORMATS) - {"sql"}  # which has no files
 
 
 @every_kind

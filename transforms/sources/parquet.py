@@ -107,15 +107,18 @@ def _read(piece: FileSlice, columns: frozenset[str] | None) -> Iterator[RawBatch
             raise changed(piece.path)
         if piece.first_row == 0:
             yield no_rows(piece.path, pa.schema([schema.field(name) for name in names]))
-        batches = (batch for i in range(piece.start, piece.end) for batch in _batches(file, i, names))
+        batches = (batch for i in range(piece.start, piece.end) for batch in _batches(piece.path, file, i, names))
         yield from raw_batches(piece.path, batches, first_row=piece.first_row)
         if _fingerprint(raw, file, piece.start, piece.end) != piece.fingerprint:
             raise changed(piece.path)
 
 
-def _batches(file: parquet.ParquetFile, row_group: int, names: list[str]) -> Iterator[pa.RecordBatch]:
-    """The batches of a row group, with the columns of these names in the file's order."""
-    about = file.metadata.row_group(row_group)
+def _batches(path: str, file: parquet.ParquetFile, row_group: int, names: list[str]) -> Iterator[pa.RecordBatch]:
+    """The batches of a row group, with the columns of these names in the file's order.
+
+    Raises SourceError when they have not as many rows as the file's footer says.
+    """
+    about, rows = file.metadata.row_group(row_group), 0
     row_bytes = about.total_byte_size // max(about.num_rows, 1) + 1
     for batch in file.iter_batches(
         batch_size=min(READ_ROWS, READ_BYTES // row_bytes + 1),
@@ -123,4 +126,10 @@ def _batches(file: parquet.ParquetFile, row_group: int, names: list[str]) -> Ite
         columns=names or file.schema_arrow.names[:1],
         use_threads=False,
     ):
+        rows += batch.num_rows
         yield validated(batch.select(names) if names else batch)  # a name may stand for a field of a struct as well
+    if rows != about.num_rows:
+        raise SourceError(
+            f"{path}: row group {row_group} has {rows} rows, and the footer says {about.num_rows}; get it again from "
+            "where it came from"
+        )

@@ -1,8 +1,8 @@
 """The rows of a query, over ADBC as Arrow: PostgreSQL and SQLite.
 
-A query is one partition, or one for each range of ``partition_by``, a column of integers.  There are no files to hash, so
-``version_query`` says whether the rows are what they were: its one value stands for the content, and is asked for again
-after reading.  Without it all rows are read for a hash of what they are, each time.
+A query is one partition, or one for each range of ``partition_by``, a column of integers.  There are no files to hash,
+so ``version_query`` says whether the rows are what they were: its one value stands for the content, and is asked for
+again after reading.  Without it all rows are read for a hash of what they are, each time.
 
 Passwords are not part of a connection: PostgreSQL's own library takes them from ``PGPASSWORD``, ``PGPASSFILE`` or
 ``~/.pgpass``.
