@@ -25,7 +25,7 @@ from pipeline.rates import note_rates
 from pipeline.reasons import reasons
 from pipeline.refresh import code_outline, graph_inputs, kept_transform
 from pipeline.schema import check_inferred, check_values, read_schema
-from pipeline.stages import Task, Workers
+from pipeline.stages import Task, Workers, check_runner
 from pipeline.versions import find_missing
 from transforms.build import Transform
 from transforms.errors import CorruptError
@@ -99,6 +99,7 @@ def build(config: Config, partitions: Sequence[Partition] | None = None, *, wait
     seconds, for another build of the same output.  Raises a RecordmillError, and leaves the published versions as they
     were, when anything is wrong.
     """
+    check_runner(config)
     layout = Layout(config.output_dir)
     layout.claim()
     warnings = _Warnings()

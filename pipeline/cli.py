@@ -120,6 +120,9 @@ def build(
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print warnings and errors only.")] = False,
     wait: Wait = 0.0,
+    runner: Annotated[
+        str | None, typer.Option("--runner", metavar="NAME", help="Where to run: the same as --set runner.name=NAME.")
+    ] = None,
 ) -> None:
     """Build what CONFIG says, and publish it as a new version; what is up to date is not built again.
 
@@ -127,11 +130,12 @@ def build(
     recordmill build flights.yaml
     recordmill build flights.yaml --set output.level=6 --set 'splits={train: 0.9, eval: 0.1}'
     recordmill build flights.yaml --quiet --json result.json
+    recordmill build flights.yaml --runner flink --set runner.master=localhost:8081
     """
     with _errors_as_messages():
         from pipeline.config import load
 
-        loaded = load(str(config), overrides or [])
+        loaded = load(str(config), [*(overrides or []), *([f"runner.name={runner}"] if runner else [])])
         _log_to_stderr(logging.WARNING if quiet else logging.INFO)
         from rich.console import Console
 

@@ -36,6 +36,7 @@ from pipeline.values import (
     Texts,
     processors,
 )
+from runners.settings import Settings
 from transforms.errors import ConfigError, shorten
 from transforms.partition import BadRowLimit
 from transforms.reading import SourceSpec
@@ -119,10 +120,25 @@ class Output(_Model):
 
 
 class Runner(_Model):
-    """Where the build runs: on this machine with so many workers, by default one for each processor."""
+    """Where the build runs: on this machine with so many workers, by default one for each processor, or on a cluster.
 
-    name: Literal["direct"] = "direct"
+    ``runners.settings.Settings`` and docs/runners.md say what the other keys are.
+    """
+
+    name: Literal["direct", "flink", "spark", "prism", "portable"] = "direct"
     workers: Annotated[int, Field(ge=1)] = Field(default_factory=processors)
+    master: Text | None = None
+    job_endpoint: Text | None = None
+    job_server: Text | None = None
+    environment: Literal["loopback", "external", "docker", "process"] | None = None
+    environment_config: Text | None = None
+    shared_filesystem: bool = False
+    options: Texts | None = None
+
+    @property
+    def settings(self) -> Settings:
+        given = self.model_dump(exclude={"shared_filesystem", "options"})
+        return Settings(**given, options=self.options or ())
 
 
 class Config(_Model):
@@ -287,6 +303,7 @@ def _contradictions(config: Config) -> Iterator[tuple[Location, str]]:
         formats = " and ".join(format for format in FORMATS if option in options_of(format))
         yield ("source", option), f"is for {formats}, and source.format is {config.source.format}; leave it out"
     yield from _source_contradictions(config.source)
+    yield from _runner_contradictions(config.runner)
     marks = {name: getattr(config.source, name) for name in MARKS if getattr(config.source, name)}
     for name in (name for i, name in enumerate(marks) if marks[name] in list(marks.values())[:i]):
         yield ("source", name), "is the same character as another option's; each must be one of its own"
@@ -311,6 +328,18 @@ def _contradictions(config: Config) -> Iterator[tuple[Location, str]]:
         yield ("output", "shards"), "says how many shards, and output.shard_size how large: leave one of them out"
     if output.gzip_members == "single" and output.compression != "gzip":
         yield ("output", "gzip_members"), f"is for gzip, and output.compression is {output.compression}; leave it out"
+
+
+def _runner_contradictions(runner: Runner) -> Iterator[tuple[Location, str]]:
+    if runner.name == "direct":
+        for key in runner.model_fields_set - {"name", "workers"}:
+            yield ("runner", key), "is for a runner on a cluster, and runner.name is direct; leave it out"
+    elif runner.environment in ("external", "docker", "process") and not runner.shared_filesystem:
+        yield (
+            ("runner", "shared_filesystem"),
+            f"must be true for {runner.environment} workers: source, output and the folder of the config must be at "
+            "the same paths for all of them; put these on a file system that all share, and say so",
+        )
 
 
 def _source_contradictions(source: Source) -> Iterator[tuple[Location, str]]:

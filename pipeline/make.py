@@ -9,7 +9,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipeline.config import Config
@@ -80,12 +80,12 @@ class Maker:
 
     @property
     def workers(self) -> Workers:
-        return Workers(self.config.runner.workers, processes=self.config.preprocess is not None)
+        return replace(self.threads, processes=self.config.preprocess is not None)
 
     @property
     def threads(self) -> Workers:
         """For steps in which no TensorFlow is at work."""
-        return Workers(self.config.runner.workers)
+        return Workers(self.config.runner.workers, settings=self.config.runner.settings)
 
     def make(self, partitions: Sequence[Partition], spec: BuildSpec) -> Made:
         """Block files and shards; what is damaged in the cache is made again.

@@ -55,7 +55,7 @@ def look_at_schema(config: Config, *, output: str | None, update: bool, force: b
         raise ConfigError(f"{path}: already there; name another file by -o, or say --force")
     layout = Layout(config.output_dir)
     layout.claim()
-    cache, workers = Cache(layout.cache_dir), Workers(config.runner.workers)
+    cache, workers = Cache(layout.cache_dir), Workers(config.runner.workers, settings=config.runner.settings)
     with temporary_folder(layout.cache_dir, "work") as work_dir:
         partitions = list_partitions(config)
         tasks = profile_tasks(config, partitions, cache, given_too=True)

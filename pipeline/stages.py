@@ -15,15 +15,17 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
 
+from pipeline.config import Config
 from pipeline.progress import Advance, progress
-from runners import direct
+from runners import start
+from runners.settings import RunnerError, Settings
 from transforms import errors
-from transforms.errors import BadRowsError, BuildError, RecordmillError
+from transforms.errors import BadRowsError, BuildError, ConfigError, RecordmillError
 from transforms.files import write_committed
 from transforms.fingerprint import digest
 from transforms.partition import BadRow
@@ -54,27 +56,63 @@ class Workers:
 
     number: int = 1
     processes: bool = False
+    settings: Settings = Settings()
 
     def pipeline(self, tasks: Sequence[Task]) -> beam.Pipeline:
         large = sum(task.num_bytes for task in tasks) >= PROCESS_BYTES
-        return direct.pipeline(workers=min(self.number, len(tasks)), processes=self.processes and large)
+        settings = replace(self.settings, workers=self.number)
+        return start.pipeline(settings, tasks=len(tasks), processes=self.processes and large)
+
+
+def check_runner(config: Config) -> None:
+    """Raises ConfigError where the runner is known not to work, before anything is sent to it."""
+    try:
+        start.check(config.runner.settings)
+    except RunnerError as error:
+        raise ConfigError(f"{config.path}: {error}") from error
 
 
 _stopped = threading.Event()  # by Ctrl-C: worker threads, which the runner does not stop, begin nothing new
 
 
+_CODER = beam.coders.PickleCoder()  # as the runner itself would have it; the file does not outlive the build
+Stored = tuple[int, int]  # where a task stands in the file of the stage: offset, size
+
+
+def _store(tasks: Sequence[Task], path: str) -> list[Stored]:
+    """Writes the tasks into one file of the work folder, so that what travels through the runner is small."""
+    stored, at = [], 0
+    with open(path, "wb") as stream:
+        for task in tasks:
+            size = stream.write(_CODER.encode(task))
+            stored.append((at, size))
+            at += size
+    return stored
+
+
+def _load(path: str, stored: Stored) -> Task:
+    offset, size = stored
+    with open(path, "rb") as stream:
+        stream.seek(offset)
+        task = _CODER.decode(stream.read(size))
+    assert isinstance(task, Task)
+    return task
+
+
 class RunTask(beam.DoFn):
-    """Task in, nothing out: the file is the result.
+    """Where a task is stored in, nothing out: the file that it makes is the result.
 
     An error of ours is a fact about the data, which no retry changes, so it does not fail the bundle; any other error
     does, and the runner may try again.
     """
 
-    def __init__(self, function: Callable[[Any, str], None], errors_folder: str) -> None:
+    def __init__(self, function: Callable[[Any, str], None], tasks_file: str, errors_folder: str) -> None:
         self._function = function
+        self._tasks_file = tasks_file
         self._errors_folder = errors_folder
 
-    def process(self, task: Task) -> Iterator[None]:
+    def process(self, stored: Stored) -> Iterator[None]:
+        task = _load(self._tasks_file, stored)
         if os.path.exists(task.output) or _stopped.is_set():
             return
         try:
@@ -111,8 +149,11 @@ def run_stage(
     todo = list({task.output: task for task in tasks if not os.path.exists(task.output)}.values())
     if not todo:
         return
+    os.makedirs(work_dir, exist_ok=True)
+    tasks_file = os.path.join(work_dir, f"{label}-{digest([task.output for task in todo])}.tasks")
+    stored = _store(todo, tasks_file)
     pipeline = workers.pipeline(todo)
-    _ = pipeline | beam.Create(todo) | label >> beam.ParDo(RunTask(function, work_dir))
+    _ = pipeline | beam.Create(stored) | label >> beam.ParDo(RunTask(function, tasks_file, work_dir))
     with (
         progress(label, tasks=len(todo), num_bytes=sum(task.num_bytes for task in todo)) as advance,
         _short_switches(),
@@ -142,10 +183,12 @@ def _run(pipeline: beam.Pipeline, tasks: Sequence[Task], advance: Advance) -> Ex
     runner waiting for a worker that never began.
     """
     raised: list[Exception] = []
+    begun: list[Any] = []
 
     def run() -> None:
         try:
-            pipeline.run().wait_until_finish()
+            begun.append(pipeline.run())
+            begun[0].wait_until_finish()
         except Exception as error:  # whatever the runner raises: the tasks' own reports say more
             raised.append(error)
 
@@ -162,6 +205,8 @@ def _run(pipeline: beam.Pipeline, tasks: Sequence[Task], advance: Advance) -> Ex
                 advance(len(tasks) - len(left), sum(t.num_bytes for t in tasks) - sum(t.num_bytes for t in left))
     except BaseException:
         _stopped.set()
+        with contextlib.suppress(Exception):  # the local runner cannot, and needs not
+            begun[0].cancel()
         raise
     return raised[0] if raised else None
 

@@ -158,7 +158,9 @@ def test_not_sizes(text: object) -> None:
         ("output=", "output: must be keys with values"),
         ("output.dir=", "output.dir: must be text"),
         ("runner.workers=0", "runner.workers 0: must be at least 1"),
-        ("runner.name=flink", "runner.name 'flink': must be one of 'direct'"),
+        ("runner.name=dask", "runner.name 'dask': must be one of 'direct', 'flink', 'spark'"),
+        ("runner.master=localhost:1", "is for a runner on a cluster, and runner.name is direct"),
+        ("runner={name: flink, environment: docker}", "shared_filesystem: must be true for docker workers"),
         ("name=a/b", "name 'a/b': becomes part of file names"),
         ("name=2024-01-01", "name: must be text; put it in quotes"),
         ("source.format=xls", "must be one of 'csv', 'jsonl', 'parquet'"),
@@ -228,7 +230,7 @@ def test_all_problems_at_once_with_their_lines(folder: Path) -> None:
         "c.yaml: 5 problems:",
         "  c.yaml: name: is missing; add it, for example `name: flights`",
         "  c.yaml:2: source.format 'cvs': must be one of 'csv', 'jsonl', 'parquet', 'arrow', 'orc', 'avro', "
-        "'tfrecord', 'text', 'libsvm'",
+        "'tfrecord', 'text', 'libsvm', 'sql'",
         "  c.yaml:3: source.files[1] 'data/none*': matches no file; data holds [odd].csv.gz, flights-01.csv.gz, "
         "flights-02.csv.gz, old",
         "  c.yaml:4: splits: the fractions add up to 0.9; make them add up to 1, or leave splits out",
