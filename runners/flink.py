@@ -6,7 +6,7 @@ import functools
 
 import apache_beam as beam
 from apache_beam.runners.portability.flink_runner import FlinkJarJobServer, FlinkRunner
-from apache_beam.runners.portability.job_server import StopOnExitJobServer
+from apache_beam.runners.portability.job_server import JobServer
 
 from runners import portable
 from runners.settings import RunnerError, Settings
@@ -28,13 +28,14 @@ def check(settings: Settings) -> None:
 
 
 def pipeline(settings: Settings) -> beam.Pipeline:
-    endpoint = settings.job_endpoint or _job_server(settings)
-    return portable.at_endpoint(settings, endpoint, f"--parallelism={settings.workers}")
+    if settings.job_endpoint is not None:
+        return portable.at_endpoint(settings, f"--parallelism={settings.workers}")
+    return portable.at_server(settings, _job_server(settings), f"--parallelism={settings.workers}")
 
 
 @functools.lru_cache(maxsize=1)
-def _job_server(settings: Settings) -> str:
-    """The address of a job server that ends with this process; the jobs of a build share it."""
+def _job_server(settings: Settings) -> JobServer:
+    """A job server that ends with this process; the jobs of a build share it."""
     flags = [f"--flink_master={FlinkRunner.add_http_scheme(str(settings.master))}"]
     flags += [f"--flink_job_server_jar={settings.job_server}"] if settings.job_server else []
-    return str(StopOnExitJobServer(FlinkJarJobServer(portable.options(settings, *flags))).start())
+    return portable.started(FlinkJarJobServer(portable.options(settings, *flags)))

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.job_server import JobServer, StopOnExitJobServer
 from apache_beam.runners.portability.portable_runner import PortableRunner
 
 from runners.settings import RunnerError, Settings
@@ -78,9 +79,32 @@ def options(settings: Settings, *more: str) -> PipelineOptions:
 
 
 def pipeline(settings: Settings) -> beam.Pipeline:
-    return at_endpoint(settings, str(settings.job_endpoint))
+    return at_endpoint(settings)
 
 
-def at_endpoint(settings: Settings, endpoint: str, *more: str) -> beam.Pipeline:
-    """An empty pipeline for the job server at ``host:port``."""
-    return beam.Pipeline(runner=PortableRunner(), options=options(settings, f"--job_endpoint={endpoint}", *more))
+def at_endpoint(settings: Settings, *more: str) -> beam.Pipeline:
+    """An empty pipeline for the job server that the settings name."""
+    return beam.Pipeline(
+        runner=PortableRunner(), options=options(settings, f"--job_endpoint={settings.job_endpoint}", *more)
+    )
+
+
+def at_server(settings: Settings, server: JobServer, *more: str) -> beam.Pipeline:
+    """An empty pipeline for a job server of ours."""
+    return beam.Pipeline(runner=_Runner(server), options=options(settings, *more))
+
+
+class _Runner(PortableRunner):
+    def __init__(self, server: JobServer) -> None:
+        PortableRunner.__init__(self)
+        self._server = server
+
+    def default_job_server(self, options: PipelineOptions) -> JobServer:
+        return self._server
+
+
+def started(server: JobServer) -> JobServer:
+    """The job server, which runs until this process ends."""
+    kept = StopOnExitJobServer(server)
+    kept.start()
+    return kept

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 import weakref
+from dataclasses import replace
 
 import apache_beam as beam
 
@@ -32,7 +33,8 @@ def check(settings: Settings) -> None:
 
 
 def pipeline(settings: Settings) -> beam.Pipeline:
-    return portable.at_endpoint(settings, settings.job_endpoint or _job_server(settings))
+    endpoint = settings.job_endpoint or _job_server(settings)
+    return portable.at_endpoint(replace(settings, job_endpoint=endpoint))
 
 
 @functools.lru_cache(maxsize=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 import apache_beam as beam
-from apache_beam.runners.portability.job_server import StopOnExitJobServer
+from apache_beam.runners.portability.job_server import JobServer
 from apache_beam.runners.portability.spark_runner import SparkJarJobServer
 
 from runners import portable
@@ -26,12 +26,14 @@ def check(settings: Settings) -> None:
 
 
 def pipeline(settings: Settings) -> beam.Pipeline:
-    return portable.at_endpoint(settings, settings.job_endpoint or _job_server(settings))
+    if settings.job_endpoint is not None:
+        return portable.at_endpoint(settings)
+    return portable.at_server(settings, _job_server(settings))
 
 
 @functools.lru_cache(maxsize=1)
-def _job_server(settings: Settings) -> str:
-    """The address of a job server that ends with this process; the jobs of a build share it."""
+def _job_server(settings: Settings) -> JobServer:
+    """A job server that ends with this process; the jobs of a build share it."""
     flags = [f"--spark_master_url={settings.master}"]
     flags += [f"--spark_job_server_jar={settings.job_server}"] if settings.job_server else []
-    return str(StopOnExitJobServer(SparkJarJobServer(portable.options(settings, *flags))).start())
+    return portable.started(SparkJarJobServer(portable.options(settings, *flags)))

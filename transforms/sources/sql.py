@@ -101,8 +101,8 @@ class SqlSource:
         rows = cursor.fetchall()
         if len(rows) != 1 or len(rows[0]) != 1:
             raise ConfigError(
-                f"source.version_query {shorten(self._version_query)}: gives {len(rows)} rows; it must give one value, such "
-                "as SELECT max(updated_at) FROM …"
+                f"source.version_query {shorten(self._version_query)}: gives {len(rows)} rows; it must give one value, "
+                "such as SELECT max(updated_at) FROM …"
             )
         return str(rows[0][0])
 
@@ -130,7 +130,7 @@ class SqlSource:
             yield start, end, _one_row(cursor, f"SELECT count(*) FROM ({self._select(start, end)}) AS q")[0]
 
     def _select(self, start: int, end: int) -> str:
-        """The query for the rows with keys from ``start`` to before ``end``; without a start, for those without a key too.
+        """The query for the rows with keys from ``start`` to before ``end``; the first for those without a key too.
 
         In the order of the key, so that the same rows come in the same order.
         """
