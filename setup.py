@@ -100,5 +100,5 @@ setup(
             "ziglang",
         ],
     },
-    entry_points={"console_scripts": ["recordmill = pipeline.cli:main"]},
+    entry_points={"console_scripts": ["recordmill = pipeline.cli:main", "recordmill-worker = runners.worker:main"]},
 )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import shutil
 import socket
+import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,6 +19,7 @@ from apache_beam.runners.portability.portable_runner import PortableRunner
 from runners.settings import RunnerError, Settings
 
 CONNECT_SECONDS = 3.0
+WORKER = "recordmill-worker"  # see runners/worker.py
 
 
 def check(settings: Settings) -> None:
@@ -34,10 +38,17 @@ def check_environment(settings: Settings) -> None:
                 "localhost:50000"
             )
         connect("runner.environment_config", settings.environment_config, POOL)
+    if settings.environment == "process" and shutil.which(_worker(settings)) is None:
+        raise RunnerError(f"runner.environment_config {_worker(settings)}: there is no such program")
+
+
+def _worker(settings: Settings) -> str:
+    """The program that a runner starts for each worker process."""
+    return settings.environment_config or os.path.join(os.path.dirname(sys.executable), WORKER)
 
 
 POOL = (
-    "start a pool where the workers are, in an environment that has recordmill: python -m "
+    "start a pool beside each machine's workers, in an environment that has recordmill: python -m "
     "apache_beam.runners.worker.worker_pool_main --service_port=50000"
 )
 
@@ -73,7 +84,9 @@ def check_file(settings: Settings) -> None:
 def options(settings: Settings, *more: str) -> PipelineOptions:
     """The options of a portable job; workers are this very Python (``loopback``) unless the settings say otherwise."""
     flags = [f"--environment_type={(settings.environment or 'loopback').upper()}", *more, *settings.options]
-    if settings.environment_config is not None:
+    if settings.environment == "process":
+        flags.append(f"--environment_config={json.dumps({'command': _worker(settings)})}")
+    elif settings.environment_config is not None:
         flags.append(f"--environment_config={settings.environment_config}")
     return PipelineOptions([*flags, f"--sdk_worker_parallelism={settings.workers}"])
 

@@ -14,8 +14,9 @@ class Settings:
     """``workers``: how many work at a time.  What the others mean depends on the runner; see docs/runners.md.
 
     ``master``: the cluster.  ``job_endpoint``: a job server that is there already.  ``job_server``: the jar or binary
-    to start one from.  ``environment``: where the workers' Python is, with ``environment_config``: the address of a
-    worker pool, an image, or a command.  ``options``: further options for Beam.
+    to start one from.  ``environment``: where the workers' Python is: in this process (``loopback``), or with
+    ``environment_config`` a worker pool (``external``: its address), a program that the cluster's machines start
+    (``process``: by default ``recordmill-worker``), an image (``docker``).  ``options``: further options for Beam.
     """
 
     name: str = "direct"
