@@ -41,6 +41,7 @@ from transforms.errors import ConfigError, shorten
 from transforms.partition import BadRowLimit
 from transforms.reading import SourceSpec
 from transforms.sources import FORMATS, options_of
+from transforms.storage import is_remote
 from transforms.usercode import UserFunction
 
 ALL = "all"  # the one split of data without splits
@@ -196,7 +197,9 @@ class Config(_Model):
 
     @functools.cached_property
     def _absolute(self) -> frozenset[str]:
-        return frozenset(path for p in self.source.files if os.path.isabs(p.text) for path in p.paths)
+        return frozenset(
+            path for p in self.source.files if os.path.isabs(p.text) or is_remote(p.text) for path in p.paths
+        )
 
     def written(self, path: str) -> str:
         """How to call a file of the source where machines' folders have no place: relative to the folder of the config,

@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
+from transforms.storage import check_address, info_of, is_remote, list_files
+
 NO_SPAN = ""  # the one span of files whose pattern names none
 
 # The globs that find what a placeholder may stand for, and the expression that tells what it does stand for.
@@ -55,6 +57,8 @@ def expand(text: str, *, folder: str) -> FilePattern:
     A path that exists is taken as it stands, whatever characters it has.  Raises ValueError when there is no such file,
     or one that cannot be read.
     """
+    if is_remote(text):
+        return _expand_remote(text)
     path = os.path.normpath(os.path.join(folder, text))
     spans: dict[str, str] = {}
     if os.path.lexists(path) or not (glob.has_magic(text) or _FIND.search(text)):
@@ -72,6 +76,23 @@ def expand(text: str, *, folder: str) -> FilePattern:
         if not os.access(match, os.R_OK):
             what = "cannot be read" if os.path.exists(match) else "is a link to a file that does not exist"
             raise ValueError(f"{match} {what}; mend it, or name files that leave it out")
+    return FilePattern(text, tuple(found), spans)
+
+
+def _expand_remote(text: str) -> FilePattern:
+    check_address(text)
+    spans: dict[str, str] = {}
+    try:
+        if _FIND.search(text):
+            spans = _expand_spans(text, "")
+            found = list(spans)
+        else:
+            found = _glob(text, "") if glob.has_magic(text) else [info_of(text).path]
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror or str(error).splitlines()[0]}") from error
+    if not found:
+        names = [file.path for file in list_files(_fixed_part(text))]
+        raise ValueError(f"matches no file; {_fixed_part(text)} holds {_listed(names)}")
     return FilePattern(text, tuple(found), spans)
 
 
@@ -109,6 +130,11 @@ def parse_span(value: object) -> str:
 
 
 def _glob(text: str, folder: str) -> list[str]:
+    if is_remote(text):
+        begin = _fixed_part(text)
+        files = list_files(begin, recursive="/" in text[len(begin) + 1 :])
+        expression = _expression(text)
+        return [f.path for f in files if expression.fullmatch(f.path) and "/." not in f.path[len(begin) :]]
     pattern = os.path.normpath(os.path.join(glob.escape(folder), text))
     return sorted(match for match in glob.glob(pattern, recursive=True) if not os.path.isdir(match))
 
@@ -123,7 +149,7 @@ def _expand_spans(text: str, folder: str) -> dict[str, str]:
     kinds = [kind for kind in ("DATE", "YYYY", "SPAN") if kind in names]
     if len(kinds) != 1 or {"YYYY", "MM", "DD"} & set(names) not in (set(), set(_DATE_PARTS)):
         raise ValueError("must say what the spans are in one way: {DATE}, or {YYYY} with {MM} and {DD}, or {SPAN}")
-    expression = _expression(os.path.normpath(os.path.join(glob.escape(folder), text)))
+    expression = _expression(text if is_remote(text) else os.path.normpath(os.path.join(glob.escape(folder), text)))
     found: dict[str, tuple[str, int]] = {}
     between = _FIND.split(text)[::2]
     for globs in itertools.product(*(_PLACEHOLDERS[name][0] for name in names)):
@@ -180,6 +206,15 @@ def _what_is_there(pattern: str, folder: str) -> str:
     while glob.has_magic(below) or not os.path.isdir(os.path.join(folder, below)):
         below = os.path.dirname(below)
     found = os.path.normpath(os.path.join(folder, below))
-    names = sorted(os.listdir(found))
+    return f"{found} holds {_listed(sorted(os.listdir(found)))}"
+
+
+def _fixed_part(text: str) -> str:
+    """The folder of an address in which all that the pattern finds must be."""
+    magic = re.search(r"[*?\[{]", text)
+    return text[: magic.start() if magic else len(text)].rpartition("/")[0]
+
+
+def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"{found} holds {', '.join(names[:5]) or 'nothing'}{more}"
+    return f"{', '.join(names[:5]) or 'nothing'}{more}"

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from transforms.sources.slices import open_file
 from transforms.sources.typed import Unit, UnitSource
+from transforms.storage import arrow_input, is_remote
 
 _MAGIC = b"ARROW1"
 
@@ -18,7 +19,7 @@ class ArrowSource(UnitSource):
     format = "Arrow IPC"
 
     def units(self, path: str) -> list[Unit]:
-        with pa.memory_map(path) as stored:
+        with _stored(path) as stored:
             if not _is_file(path):
                 with pa.ipc.open_stream(stored) as stream:
                     return [Unit(sum(batch.num_rows for batch in stream), stored.size())]
@@ -27,17 +28,21 @@ class ArrowSource(UnitSource):
                 return [Unit(batch.num_rows, batch.get_total_buffer_size()) for batch in batches]
 
     def schema(self, path: str) -> pa.Schema:
-        with pa.memory_map(path) as stored, _open(path, stored) as reader:
+        with _stored(path) as stored, _open(path, stored) as reader:
             return reader.schema
 
     def batches(self, path: str, start: int, end: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        with pa.memory_map(path) as stored, _open(path, stored) as reader:
+        with _stored(path) as stored, _open(path, stored) as reader:
             found = reader if not _is_file(path) else (reader.get_batch(i) for i in range(start, end))
             for batch in found:
                 yield batch.select(columns)
 
 
-def _open(path: str, stored: pa.MemoryMappedFile) -> pa.ipc.RecordBatchFileReader | pa.ipc.RecordBatchStreamReader:
+def _stored(path: str) -> pa.NativeFile:
+    return arrow_input(path) if is_remote(path) else pa.memory_map(path)
+
+
+def _open(path: str, stored: pa.NativeFile) -> pa.ipc.RecordBatchFileReader | pa.ipc.RecordBatchStreamReader:
     return pa.ipc.open_file(stored) if _is_file(path) else pa.ipc.open_stream(stored)
 
 

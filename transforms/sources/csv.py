@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import functools
-import io
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from transforms.partition import BadRow, FileSlice, Partition, Place, RawBatch
 from transforms.sources.compressed import TextStream, compression_of
 from transforms.sources.csv_text import Chunk, Dialect, Fill, cut_records, scan
 from transforms.sources.slices import changed, cut_files, file_size, fill, open_file, warn_empty, whole_file
+from transforms.storage import Input
 
 log = logging.getLogger("recordmill")
 
@@ -119,7 +119,7 @@ class CsvSource:
                 return
             yield from self._cut(path, file, header, target_bytes)
 
-    def _cut(self, path: str, file: io.FileIO, header: Header, target_bytes: int) -> Iterator[FileSlice]:
+    def _cut(self, path: str, file: Input, header: Header, target_bytes: int) -> Iterator[FileSlice]:
         start = position = file.seek(len(header.content))
         size = file_size(path) - start
         if size <= target_bytes:  # no place to cut it is needed

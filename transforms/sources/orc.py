@@ -9,6 +9,7 @@ from pyarrow import orc
 
 from transforms.sources.slices import file_size
 from transforms.sources.typed import Unit, UnitSource
+from transforms.storage import arrow_input
 
 
 class OrcSource(UnitSource):
@@ -17,7 +18,7 @@ class OrcSource(UnitSource):
     format = "ORC"
 
     def units(self, path: str) -> list[Unit]:
-        file = orc.ORCFile(path)
+        file = orc.ORCFile(arrow_input(path))
         size = file_size(path) // max(file.nstripes, 1)
         counted = min(file.schema, key=_cost, default=None)
         if counted is None:
@@ -25,10 +26,10 @@ class OrcSource(UnitSource):
         return [Unit(file.read_stripe(i, columns=[counted.name]).num_rows, size) for i in range(file.nstripes)]
 
     def schema(self, path: str) -> pa.Schema:
-        return orc.ORCFile(path).schema
+        return orc.ORCFile(arrow_input(path)).schema
 
     def batches(self, path: str, start: int, end: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        file = orc.ORCFile(path)
+        file = orc.ORCFile(arrow_input(path))
         for i in range(start, end):
             stripe = file.read_stripe(i, columns=columns)
             yield stripe.select(columns)

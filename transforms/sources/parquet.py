@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import BinaryIO
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -14,6 +14,7 @@ from transforms.fingerprint import hash_bytes, read_chunks
 from transforms.partition import BadRow, FileSlice, Partition, RawBatch
 from transforms.sources.slices import changed, cut_files, file_size, open_file, warn_empty
 from transforms.sources.typed import chosen, no_rows, raw_batches, validated
+from transforms.storage import arrow_input, is_remote
 
 READ_ROWS, READ_BYTES = 65_536, 32 << 20  # decoded at once: many more a second than in small batches
 BUFFER_BYTES = 1 << 20  # read ahead for each column
@@ -61,10 +62,11 @@ def _slices(path: str, target_bytes: int) -> Iterator[FileSlice]:
 
 
 @contextlib.contextmanager
-def _open(path: str) -> Iterator[tuple[io.FileIO, parquet.ParquetFile]]:
+def _open(path: str) -> Iterator[tuple[BinaryIO, parquet.ParquetFile]]:
     with open_file(path) as raw:
         try:
-            with parquet.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False) as file:
+            stored = arrow_input(path) if is_remote(path) else path
+            with parquet.ParquetFile(stored, buffer_size=BUFFER_BYTES, pre_buffer=False) as file:
                 yield raw, file
         except (pa.ArrowException, OSError) as error:
             raise SourceError(
@@ -86,7 +88,7 @@ def _byte_range(metadata: parquet.FileMetaData, index: int) -> tuple[int, int]:
     return (min(starts), max(ends)) if starts else (0, 0)
 
 
-def _fingerprint(raw: io.FileIO, file: parquet.ParquetFile, begin: int, end: int) -> str:
+def _fingerprint(raw: BinaryIO, file: parquet.ParquetFile, begin: int, end: int) -> str:
     def content() -> Iterator[bytes]:
         yield str(file.schema).partition("\n")[2].encode()  # without its address in memory
         yield file.schema_arrow.serialize().to_pybytes()

@@ -15,6 +15,7 @@ import xxhash
 from transforms.errors import SourceError
 from transforms.fingerprint import hash_bytes, read_chunks
 from transforms.partition import FileSlice, Partition
+from transforms.storage import Input, open_input, size_of
 
 FILES_AT_ONCE = 1000  # whose slices are waited for together
 
@@ -57,9 +58,9 @@ def group(slices: Iterable[FileSlice], *, target_bytes: int) -> list[Partition]:
 
 
 @contextlib.contextmanager
-def open_file(path: str) -> Iterator[io.FileIO]:
-    """The file for reading, unbuffered.  Raises SourceError, which names it, when it cannot be opened or read."""
-    with _named(path), io.FileIO(path) as file:
+def open_file(path: str) -> Iterator[Input]:
+    """The file for reading.  Raises SourceError, which names it, when it cannot be opened or read."""
+    with _named(path), open_input(path) as file:
         yield file
 
 
@@ -88,7 +89,7 @@ class SliceStream(io.RawIOBase):
 
     def __init__(self, path: str, *, start: int, end: int) -> None:
         with _named(path):
-            self._file = io.FileIO(path)
+            self._file: Any = open_input(path)
             self._file.seek(start)
         self._left = end - start
         self._hash = xxhash.xxh3_128()
@@ -128,7 +129,7 @@ def changed(path: str) -> SourceError:
 
 def file_size(path: str) -> int:
     with _named(path):
-        return os.stat(path).st_size
+        return size_of(path)
 
 
 def whole_file(path: str) -> FileSlice:
