@@ -17,6 +17,7 @@ from pipeline.gc import record_uses
 from pipeline.layout import SCHEMA, Layout, Manifest
 from pipeline.lock import output_lock
 from pipeline.make import Made, Maker
+from pipeline.mirror import Synced, sync
 from pipeline.plan import Cache, build_spec, list_partitions, row_spec
 from pipeline.profiles import guess, profile_tasks
 from pipeline.publish import draft_manifest, finish_manifest, publish
@@ -75,6 +76,7 @@ class BuildResult:
     steps: Mapping[str, float]
     versions_made_again: Sequence[str] = ()
     bad_rows_file: str | None = None
+    mirror: Synced | None = None
 
     @property
     def rows_per_second(self) -> float:
@@ -101,14 +103,17 @@ def build(config: Config, partitions: Sequence[Partition] | None = None, *, wait
     """
     check_runner(config)
     layout = Layout(config.output_dir)
-    layout.claim()
+    layout.claim(mirror=config.output.mirror)
     warnings = _Warnings()
     with output_lock(layout, wait=wait) as locked:
         remove_leftovers(layout.dir, everything=locked)
         log.addHandler(warnings)
         try:
             with temporary_folder(layout.cache_dir, "work") as work_dir:
-                return _Build(config, layout, work_dir, warnings).run(partitions)
+                result = _Build(config, layout, work_dir, warnings).run(partitions)
+            return (
+                result if config.output.mirror is None else replace(result, mirror=sync(layout, config.output.mirror))
+            )
         finally:
             log.removeHandler(warnings)
             remove_leftovers(layout.dir, everything=locked)  # of worker threads that are still at it after Ctrl-C

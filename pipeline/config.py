@@ -18,6 +18,7 @@ from pipeline.document import Location, read_document
 from pipeline.patterns import select, span_order
 from pipeline.problems import describe
 from pipeline.values import (
+    Address,
     BadRows,
     Connection,
     Delimiter,
@@ -26,6 +27,7 @@ from pipeline.values import (
     FileName,
     Fractions,
     Function,
+    LocalPath,
     Mark,
     Names,
     Patterns,
@@ -99,9 +101,13 @@ class Source(_Model):
 
 
 class Output(_Model):
-    """Where the versions go, and what their shards are like.  ``level``: from 1, the fastest, to 9, the smallest."""
+    """Where the versions go, and what their shards are like.
 
-    dir: Annotated[str, Field(min_length=1)]
+    ``mirror``: where they go as well, on an object store.  ``level``: from 1, the fastest, to 9, the smallest.
+    """
+
+    dir: LocalPath
+    mirror: Address | None = None
     compression: Literal["gzip", "zlib", "none"] = "gzip"
     level: Annotated[int, Field(ge=1, le=9)] = 1
     gzip_members: Literal["blocks", "single"] = "blocks"
@@ -179,8 +185,8 @@ class Config(_Model):
         return self._path
 
     def resolve(self, path: str) -> str:
-        """The absolute form of a path that the config holds."""
-        return os.path.normpath(os.path.join(os.path.dirname(self._path), path))
+        """The absolute form of a path that the config holds; an address is one already."""
+        return path if is_remote(path) else os.path.normpath(os.path.join(os.path.dirname(self._path), path))
 
     @property
     def files_by_span(self) -> dict[str, tuple[str, ...]]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from pipeline.layout import Layout
 from pipeline.lock import output_lock
+from pipeline.mirror import prune
 from transforms.errors import CorruptError
 from transforms.files import TEMPORARY, list_leftovers, read_checked, remove_folder, write_checked
 
@@ -29,10 +30,13 @@ ENTRIES = (
 class Removed:
     """What was removed, or would be: ``versions`` by name, cache ``entries`` and ``leftovers`` of dead builds by path.
 
+    ``on_mirror``: versions that were removed from the mirror.
+
     ``kept_cache``: why nothing of the cache was looked at, if so.
     """
 
     versions: list[str] = field(default_factory=list)
+    on_mirror: list[str] = field(default_factory=list)
     entries: list[str] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
     num_bytes: int = 0
@@ -49,6 +53,7 @@ def gc(dir: str, *, keep: int, older_than: float = 0.0, dry_run: bool = False, w
     """Removes all versions but the newest ``keep`` and the one that readers take, and then what they alone needed.
 
     ``older_than``: seconds; versions and entries of the cache that are younger stay.  Nothing else builds meanwhile.
+    The mirror keeps its newest ``keep``, and what stays here.
     Readers see a version as a whole or not at all; a gc that is stopped is finished by the next one.
     """
     layout = Layout(dir)
@@ -72,6 +77,8 @@ def gc(dir: str, *, keep: int, older_than: float = 0.0, dry_run: bool = False, w
         for path in list_leftovers(layout.dir, everything=locked):
             removed.leftovers.append(path)
             _remove(path, removed, dry_run=dry_run)
+        if layout.mirror is not None:
+            removed.on_mirror = prune(layout, layout.mirror, keep=keep, removed=removed.versions, dry_run=dry_run)
     return removed
 
 

@@ -91,15 +91,26 @@ class Layout:
                 "or empty folder; nothing was changed"
             )
 
-    def claim(self) -> None:
-        """Makes the folder ours.  Raises ConfigError as ``check`` does, and OutputError when it cannot be written."""
+    def claim(self, *, mirror: str | None = None) -> None:
+        """Makes the folder ours, and notes the address of its mirror, for commands that see no config.
+
+        Raises ConfigError as ``check`` does, and OutputError when it cannot be written.
+        """
         self.check()
-        if not os.path.exists(self.marker):
-            write_committed(self.marker, json.dumps({"recordmill": "output", "format_version": LAYOUT_FORMAT}) + "\n")
+        if not os.path.exists(self.marker) or self.mirror != mirror:
+            content = {"recordmill": "output", "format_version": LAYOUT_FORMAT} | ({"mirror": mirror} if mirror else {})
+            write_committed(self.marker, json.dumps(content) + "\n")
         try:
             os.makedirs(self.versions_dir, exist_ok=True)
         except OSError as error:
             raise OutputError(f"{self.versions_dir}: cannot be made: {error.strerror}") from error
+
+    @property
+    def mirror(self) -> str | None:
+        """The address of the mirror, if there is one; the folder is ours."""
+        with open(self.marker, encoding="utf-8") as stream:
+            mirror = json.load(stream).get("mirror")
+        return str(mirror) if mirror else None
 
     def _check_format(self) -> None:
         try:
@@ -285,3 +296,14 @@ def _pretty(content: dict[str, Any]) -> str:
 
 def _one_line(text: str) -> str:
     return re.sub(r"\n *", " ", text).replace("[ ", "[").replace(" ]", "]")
+
+
+def name_again(version: str) -> str:
+    """What a version is called that was made again without rows (``drop_rows``): V-r1, then V-r2."""
+    found = re.fullmatch(r"(.*)-r(\d+)", version)
+    return f"{found[1]}-r{int(found[2]) + 1}" if found else f"{version}-r1"
+
+
+def name_at_first(version: str) -> str:
+    """What it was called before it was made again, if it was."""
+    return re.sub(r"-r\d+$", "", version)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-import re
 import shutil
 from collections.abc import Collection
 
@@ -22,10 +21,11 @@ from pipeline.config import Config
 from pipeline.drift import ANALYZED
 from pipeline.drop import DropList, mark
 from pipeline.gc import ENTRIES, record_uses
-from pipeline.layout import SCHEMA, Layout, Manifest
+from pipeline.layout import SCHEMA, Layout, Manifest, name_again
 from pipeline.make import Maker
 from pipeline.plan import build_spec, list_partitions, row_spec
 from pipeline.publish import draft_manifest, finish_manifest, publish, source_files
+from transforms import storage
 from transforms.build import Transform
 from transforms.errors import BuildError, CorruptError, RecordmillError
 from transforms.files import remove_folder
@@ -103,7 +103,7 @@ class _Again:
 
     def run(self, drop_list: DropList) -> str | None:
         """Publishes the version without the rows, and returns its name; None, if it has none of them."""
-        config, maker, name = self.maker.config, self.maker, _next_name(self.version)
+        config, maker, name = self.maker.config, self.maker, name_again(self.version)
         if name in self.layout.published():  # and the build that made it was stopped before the old one was removed
             remove_folder(self.folder)
             return name
@@ -160,7 +160,7 @@ class _Again:
         by_span: dict[str, list[str]] = {}
         for source in self.manifest.sources:
             path = paths[source.path]
-            if not os.path.exists(path):
+            if not storage.exists(path):
                 raise BuildError(f"its source {source.path} is gone")
             by_span.setdefault(spans.get(path, ""), []).append(path)
         partitions = list_partitions(config, by_span)
@@ -179,11 +179,6 @@ def _config_of(manifest: Manifest, config: Config) -> Config:
         return Config.of(plain, path=config.path)
     except ValidationError as error:
         raise BuildError(f"its config does not hold any more: {error.errors()[0]['msg']}") from error
-
-
-def _next_name(version: str) -> str:
-    found = re.fullmatch(r"(.*)-r(\d+)", version)
-    return f"{found[1]}-r{int(found[2]) + 1}" if found else f"{version}-r1"
 
 
 def _clean(layout: Layout, used: Collection[str]) -> None:

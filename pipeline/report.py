@@ -85,6 +85,13 @@ def show_build(result: BuildResult) -> None:
         steps = ", ".join(f"{name} {duration(s)}" for name, s in result.steps.items() if s >= _SHORT_STEP)
         rate = f"{result.rows_per_second:,.0f} rows/s"
         console.print(f"{duration(result.seconds)}, {rate}{f' ({escape(steps)})' if steps else ''}")
+    if result.mirror is not None:
+        told = result.mirror
+        console.print(
+            f"mirror: {told.uploaded:,} files uploaded ({size(told.uploaded_bytes)}), {told.copied:,} copied there "
+            f"({size(told.copied_bytes)})"
+        )
+        console.print(escape(told.url))
     console.print(escape(result.path))
 
 
@@ -253,6 +260,8 @@ def show_removed(removed: Removed, *, dry_run: bool) -> None:
     console, done = _console(), "would remove" if dry_run else "removed"
     for version in removed.versions:
         console.print(f"{done} version {version}")
+    for version in removed.on_mirror:
+        console.print(f"{done} version {version} on the mirror")
     if removed.kept_cache:
         console.print(f"[yellow]the cache stays as it is:[/] {escape(removed.kept_cache)}")
     console.print(

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Pl
 
 from pipeline.patterns import FilePattern, expand, parse_span
 from transforms.partition import BadRowLimit
+from transforms.storage import check_address, is_remote
 
 RESERVED_SPLITS = ("transform_fn", "transformed_metadata", "bad_rows")  # folders that a version has besides its splits
 
@@ -108,6 +109,22 @@ def _connection(value: str) -> str:
     return value
 
 
+def _address(value: str) -> str:
+    if not is_remote(value):
+        raise ValueError("must be an address such as s3://bucket/datasets/flights")
+    check_address(value)
+    return value.rstrip("/")
+
+
+def _local_path(value: str) -> str:
+    if is_remote(value):
+        raise ValueError(
+            "must be a folder of this machine, where the cache is too; with output.mirror: "
+            f"{value} the versions are there as well"
+        )
+    return value
+
+
 def _unique(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value:
         raise ValueError("is an empty list: name something, or leave the key out")
@@ -186,6 +203,8 @@ Delimiter = Annotated[str, AfterValidator(_delimiter)]
 Mark = Annotated[str, AfterValidator(_mark)]
 Text = Annotated[str, Field(min_length=1)]
 Connection = Annotated[str, AfterValidator(_connection)]
+Address = Annotated[str, AfterValidator(_address)]
+LocalPath = Annotated[str, Field(min_length=1), AfterValidator(_local_path)]
 Encoding = Annotated[str, AfterValidator(_encoding)]
 Fractions = Annotated[dict[str, float], Field(min_length=1), AfterValidator(_splits)]
 Shards = Annotated[int | dict[str, int], PlainValidator(_shards)]

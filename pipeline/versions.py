@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pipeline.layout import Layout, Manifest
 from pipeline.lock import output_lock
+from pipeline.mirror import sync
 from pipeline.verify import verify
 from transforms.errors import CorruptError
 
@@ -73,7 +74,7 @@ class Rollback:
 
 
 def rollback(dir: str, version: str, *, check: bool = False, wait: float = 0.0) -> Rollback:
-    """From now on readers take ``version``, which may be older or newer than the one they took.
+    """From now on readers take ``version``, which may be older or newer than the one they took; on the mirror as well.
 
     Raises ConfigError when there is no such version, and CorruptError when it is not whole: by the names and sizes of
     its files or, with ``check``, by every byte.
@@ -90,4 +91,6 @@ def rollback(dir: str, version: str, *, check: bool = False, wait: float = 0.0) 
             raise CorruptError(f"version {version} is damaged ({damage}): choose another one; nothing was changed")
         before = layout.latest()
         layout.point_to(version)
+        if layout.mirror is not None:
+            sync(layout, layout.mirror)
     return Rollback(before, version)

@@ -145,7 +145,7 @@ def test_not_sizes(text: object) -> None:
     [
         ("output.levle=6", "output.levle 6: unknown key; did you mean 'level'?"),
         ("level=6", "level 6: unknown key; did you mean output.level?"),
-        ("output.quux=6", "output.quux 6: unknown key; output takes dir, compression, level"),
+        ("output.quux=6", "output.quux 6: unknown key; output takes dir, mirror, compression"),
         ("output.level=10", "output.level 10: must be at most 9"),
         ("output.level=six", "output.level 'six': must be a whole number"),
         ("output.level=true", "output.level True: must be a whole number"),

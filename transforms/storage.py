@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
-from transforms.errors import ConfigError
+from transforms.errors import ConfigError, missing_extra
 
 SCHEME = "://"
 BUFFER_BYTES = 8 << 20  # asked for at once: a request takes as long as a few megabytes
@@ -58,6 +58,14 @@ def size_of(path: str) -> int:
     return info_of(path).num_bytes if is_remote(path) else os.stat(path).st_size
 
 
+def exists(path: str) -> bool:
+    """Whether there is such a file.  Raises OSError when a store cannot be asked."""
+    if not is_remote(path):
+        return os.path.exists(path)
+    store, name = _store(path)
+    return bool(store.get_file_info(name).type == fs.FileType.File)
+
+
 def info_of(path: str) -> Found:
     """What the store knows of one file.  Raises FileNotFoundError."""
     store, name = _store(path)
@@ -84,8 +92,7 @@ def read_bytes(path: str) -> bytes:
 
 def write_bytes(path: str, content: bytes) -> None:
     """The file of a store appears with all of the content, or not at all.  Raises OSError."""
-    store, name = _store(path)
-    with store.open_output_stream(name) as stream:
+    with _output(path) as stream:
         stream.write(content)
 
 
@@ -94,15 +101,14 @@ def upload(source: str, path: str) -> None:
 
     A store shows an object when the last byte has come, hence never a part of it.
     """
-    store, name = _store(path)
-    with open(source, "rb") as content, store.open_output_stream(name) as stream:
+    with open(source, "rb") as content, _output(path) as stream:
         stream.upload(content, BUFFER_BYTES)
 
 
 def copy(source: str, path: str) -> None:
     """Copies a file inside one store, whose servers do the work.  Raises OSError."""
     (store, old), (_, new) = _store(source), _store(path)
-    store.copy_file(old, new)
+    _in_folder(store, new, lambda: store.copy_file(old, new))
 
 
 def remove(path: str) -> None:
@@ -131,6 +137,20 @@ def check_address(path: str) -> None:
         raise ValueError(f"cannot be used: {str(error).splitlines()[0]}") from error
 
 
+def _output(path: str) -> pa.NativeFile:
+    store, name = _store(path)
+    return _in_folder(store, name, lambda: store.open_output_stream(name, compression=None))
+
+
+def _in_folder(store: fs.FileSystem, name: str, write: Callable[[], Any]) -> Any:
+    """Writes a file, and makes its folder first where folders are more than a part of a name."""
+    try:
+        return write()
+    except FileNotFoundError:
+        store.create_dir(name.rpartition("/")[0], recursive=True)
+        return write()
+
+
 def _store(path: str) -> tuple[fs.FileSystem, str]:
     """The store of an address, and the name of the file in it."""
     scheme, _, rest = path.partition(SCHEME)
@@ -139,7 +159,7 @@ def _store(path: str) -> tuple[fs.FileSystem, str]:
         store, name = _arrow_store(scheme, container, os.getpid())
         below = rest.partition("/")[2]
         return store, f"{name.rstrip('/')}/{below}" if below else name
-    return _fsspec_store(scheme), rest if scheme not in ("http", "https") else path
+    return _fsspec_store(path)
 
 
 @functools.cache
@@ -149,18 +169,16 @@ def _arrow_store(scheme: str, container: str, process: int) -> tuple[fs.FileSyst
     return store, name
 
 
-@functools.cache
-def _fsspec_store(scheme: str) -> fs.FileSystem:
+def _fsspec_store(path: str) -> tuple[fs.FileSystem, str]:
     try:
         import fsspec
     except ImportError as error:
-        raise ConfigError(
-            f"{scheme}{SCHEME} is read by fsspec: pip install 'recordmill[fsspec]'; built in are {', '.join(_ARROW)}"
-        ) from error
+        raise missing_extra("fsspec", "fsspec", f"addresses other than of {', '.join(_ARROW)}") from error
     try:
-        return fs.PyFileSystem(fs.FSSpecHandler(fsspec.filesystem(scheme)))
+        store, name = fsspec.core.url_to_fs(path)
     except (ImportError, ValueError) as error:
-        raise ConfigError(f"{scheme}{SCHEME}: {error}") from error
+        raise ConfigError(str(error)) from error
+    return fs.PyFileSystem(fs.FSSpecHandler(store)), name
 
 
 def _found(path: str, info: fs.FileInfo) -> Found:
