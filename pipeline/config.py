@@ -27,6 +27,7 @@ from pipeline.values import (
     FileName,
     Fractions,
     Function,
+    ImageSize,
     LocalPath,
     Mark,
     Names,
@@ -65,7 +66,7 @@ class Source(_Model):
     The options from ``delimiter`` on are those of single formats; docs/sources.md says which.
     """
 
-    format: Literal["csv", "jsonl", "parquet", "arrow", "orc", "avro", "tfrecord", "text", "libsvm", "sql"]
+    format: Literal["csv", "jsonl", "parquet", "arrow", "orc", "avro", "tfrecord", "text", "libsvm", "images", "sql"]
     files: Patterns = ()
     window: Annotated[int, Field(ge=1)] | None = None
     first: SpanLabel | None = Field(default=None, alias="from")
@@ -79,6 +80,9 @@ class Source(_Model):
     columns: Names | None = None
     sequence: bool | None = None
     whole_files: bool | None = None
+    encode: Literal["jpeg", "png", "webp"] | None = None
+    quality: Annotated[int, Field(ge=1, le=100)] | None = None
+    resize: ImageSize | None = None
     connection: Connection | None = None
     query: Text | None = None
     table: Text | None = None

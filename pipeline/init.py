@@ -26,10 +26,20 @@ from transforms.tfrecord import masked_crc32c
 
 PARTITION_BYTES = 64 << 20
 SAMPLE_ROWS = 100_000  # looked at to count different values
+SAMPLE_BYTES = 256 << 20
 HEAD_BYTES = 64 << 10
 DELIMITERS = ",;\t|"
 # What a file of the format begins with; an Arrow stream with a continuation mark.
-MAGIC = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow", b"ORC": "orc", b"Obj\x01": "avro"}
+MAGIC = {
+    b"PAR1": "parquet",
+    b"ARROW1": "arrow",
+    b"\xff\xff\xff\xff": "arrow",
+    b"ORC": "orc",
+    b"Obj\x01": "avro",
+    b"\xff\xd8\xff": "images",  # JPEG
+    b"\x89PNG\r\n": "images",
+    b"GIF8": "images",
+}
 
 
 @dataclass(frozen=True)
@@ -106,6 +116,8 @@ def _sniff(path: str) -> tuple[str, dict[str, Any]]:
     for magic, format in MAGIC.items():
         if head.startswith(magic):
             return format, {}
+    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
+        return "images", {}
     if len(head) >= 12 and int.from_bytes(head[8:12], "little") == masked_crc32c(head[:8]):
         return "tfrecord", {}
     if start.startswith(b"{"):
@@ -154,6 +166,7 @@ def _columns(schema: Schema, source: Source, partitions: Sequence[Partition]) ->
             is_nested=feature.ragged or feature.row_lengths_of is not None,
             required=feature.required,
             distinct=_count_distinct(sample[feature.name]),
+            mean_bytes=sample[feature.name].nbytes / max(1, len(sample)),
         )
         for feature in schema.features
     ]
@@ -161,12 +174,13 @@ def _columns(schema: Schema, source: Source, partitions: Sequence[Partition]) ->
 
 def _sample(schema: Schema, source: Source, partitions: Sequence[Partition]) -> Iterator[pa.RecordBatch]:
     """Feature batches of the first rows of the data."""
-    preparer, rows = Preparer(schema), 0
+    preparer, rows, num_bytes = Preparer(schema), 0, 0
     for partition in partitions:
         for raw in source.read(partition, on_bad_row=lambda row: None):
-            if rows >= SAMPLE_ROWS:
+            if rows >= SAMPLE_ROWS or num_bytes >= SAMPLE_BYTES:
                 return
             rows += raw.data.num_rows
+            num_bytes += raw.data.nbytes
             yield preparer.prepare(raw, on_bad_row=lambda row: None)[0]
 
 

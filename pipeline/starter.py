@@ -9,12 +9,16 @@ from dataclasses import dataclass
 
 FEW_INTEGERS = 32  # up to so many different values, whole numbers are taken for categories or flags
 VOCABULARY_SIZE = 1000  # up to so many different texts get a vocabulary; more are hashed
+LONG_VALUE = 512  # values of more bytes on the average are contents, not names of something
 LABELS = ("label", "labels", "target", "y", "class", "clicked", "click")
 
 
 @dataclass(frozen=True)
 class Column:
-    """A feature of the schema.  ``kind``: int, float or bytes; ``distinct``: different values in the rows looked at."""
+    """A feature of the schema.  ``kind``: int, float or bytes.
+
+    ``distinct``: different values in the rows looked at; ``mean_bytes``: of a value there.
+    """
 
     name: str
     kind: str
@@ -22,6 +26,7 @@ class Column:
     is_nested: bool
     required: bool
     distinct: int
+    mean_bytes: float = 0.0
 
     @property
     def treatment(self) -> str:
@@ -30,6 +35,8 @@ class Column:
             return "left out"
         if self.name.lower() in LABELS:
             return "label"
+        if self.kind == "bytes" and self.mean_bytes > LONG_VALUE:
+            return "content"
         if self.kind == "bytes":
             return "vocabulary" if self.distinct <= VOCABULARY_SIZE else "hashed"
         return "as it is" if self.kind == "int" and self.distinct <= FEW_INTEGERS else "z-score"
@@ -57,6 +64,7 @@ _TITLES = {
     "z-score": "Numbers; a missing one becomes the mean, which is 0.",
     "as it is": f"Whole numbers of at most {FEW_INTEGERS} different values; a missing one becomes -1.",
     "vocabulary": "Texts that come back again and again; missing ones and those not seen in training share an index.",
+    "content": "Long values, such as images and articles, as they are.",
     "hashed": "Texts of very many different values.",
 }
 _FILL_MISSING = '''

@@ -125,6 +125,13 @@ def _local_path(value: str) -> str:
     return value
 
 
+def _image_size(value: object) -> tuple[int, int]:
+    match value:
+        case [int(height), int(width)] if height > 0 and width > 0:
+            return height, width
+    raise ValueError("must be height and width in pixels: [224, 224]")
+
+
 def _unique(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value:
         raise ValueError("is an empty list: name something, or leave the key out")
@@ -206,6 +213,7 @@ Connection = Annotated[str, AfterValidator(_connection)]
 Address = Annotated[str, AfterValidator(_address)]
 LocalPath = Annotated[str, Field(min_length=1), AfterValidator(_local_path)]
 Encoding = Annotated[str, AfterValidator(_encoding)]
+ImageSize = Annotated[tuple[int, int], PlainValidator(_image_size)]
 Fractions = Annotated[dict[str, float], Field(min_length=1), AfterValidator(_splits)]
 Shards = Annotated[int | dict[str, int], PlainValidator(_shards)]
 Function = Annotated[str, AfterValidator(_function)]

@@ -151,7 +151,7 @@ def read(
 
 
 def test_all_formats_are_here() -> None:
-    assert {kind.split()[0] for kind in KINDS} == set(FORMATS) - {"sql"}  # which has no files
+    assert {kind.split()[0] for kind in KINDS} == set(FORMATS) - {"images", "sql"}  # tests of their own
 
 
 @every_kind
@@ -381,6 +381,11 @@ def test_lines_and_whole_files(tmp_path: Path) -> None:
     assert open_source("text", {}).locate(str(path), [3]) == [Place(4, 18)]  # type: ignore[attr-defined]
     rows, *_ = read_file("text", path, whole_files=True)
     assert rows == [{"file": "a.txt", "content": path.read_bytes()}]
+    source = open_source("text", {"whole_files": True})
+    (before,) = source.partitions([str(path)], target_bytes=1)
+    path = path.rename(tmp_path / "b.txt")
+    (after,) = source.partitions([str(path)], target_bytes=1)
+    assert before.fingerprint != after.fingerprint  # its name is in the row
     path.write_bytes(gzip.compress("é\nü".encode("latin-1")))
     rows, *_ = read_file("text", path, encoding="latin-1")
     assert [row["text"] for row in rows] == ["é", "ü"]

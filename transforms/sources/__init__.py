@@ -10,6 +10,7 @@ from transforms.partition import BadRow, Partition, Place, RawBatch
 from transforms.sources.arrow import ArrowSource
 from transforms.sources.avro import AvroSource
 from transforms.sources.csv import CsvSource
+from transforms.sources.images import ImagesSource
 from transforms.sources.jsonl import JsonlSource
 from transforms.sources.libsvm import LibsvmSource
 from transforms.sources.orc import OrcSource
@@ -67,6 +68,7 @@ _SOURCES: dict[str, Callable[..., Source]] = {
     "tfrecord": TFRecordSource,
     "text": TextSource,
     "libsvm": LibsvmSource,
+    "images": ImagesSource,
     "sql": SqlSource,
 }
 FORMATS = tuple(_SOURCES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ from transforms.fingerprint import hash_bytes, read_chunks
 from transforms.partition import FileSlice, Partition
 from transforms.storage import Input, open_input, size_of
 
+LARGEST_VALUE = (1 << 31) - 1  # bytes of a file that is one value
 FILES_AT_ONCE = 1000  # whose slices are waited for together
 
 log = logging.getLogger("recordmill")
@@ -132,8 +134,13 @@ def file_size(path: str) -> int:
         return size_of(path)
 
 
-def whole_file(path: str) -> FileSlice:
-    """The file as one slice that cannot be split."""
+def whole_file(path: str, *, named: Sequence[str] = ()) -> FileSlice:
+    """The file as one slice that cannot be split; ``named``: the parts of its path that its rows hold."""
     size = file_size(path)
     with open_file(path) as file:
-        return FileSlice(path, 0, size, size, 0, hash_bytes(read_chunks(file)))
+        return FileSlice(path, 0, size, size, 0, hash_file(read_chunks(file), named=named))
+
+
+def hash_file(chunks: Iterable[bytes], *, named: Sequence[str]) -> str:
+    """The fingerprint of a whole file, whose rows hold ``named`` as well."""
+    return hash_bytes(itertools.chain(["\0".join([*named, ""]).encode()], chunks))

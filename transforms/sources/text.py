@@ -12,16 +12,15 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.errors import SourceError, shorten
-from transforms.fingerprint import hash_bytes, read_chunks
+from transforms.fingerprint import read_chunks
 from transforms.partition import BadRow, FileSlice, Partition, Place, RawBatch
 from transforms.sources.compressed import TextStream
 from transforms.sources.lines import cut_lines, line_blocks, locate_lines
-from transforms.sources.slices import changed, cut_files, open_file, whole_file
+from transforms.sources.slices import LARGEST_VALUE, changed, cut_files, hash_file, open_file, whole_file
 from transforms.sources.typed import no_rows, raw_batches
 
 LINES = pa.schema([("text", pa.string())])
 FILES = pa.schema([("file", pa.string()), ("content", pa.binary())])
-LARGEST = (1 << 31) - 1  # bytes of a file that is one value
 
 
 class TextSource:
@@ -33,7 +32,9 @@ class TextSource:
 
     def partitions(self, paths: Sequence[str], *, target_bytes: int) -> list[Partition]:
         def cut(path: str, target: int) -> Iterator[FileSlice]:
-            if self._whole_files or self._encoding != "utf-8":
+            if self._whole_files:
+                yield whole_file(path, named=(_name(path),))
+            elif self._encoding != "utf-8":
                 yield whole_file(path)
             else:
                 yield from cut_lines(path, target)
@@ -81,15 +82,19 @@ class TextSource:
             yield RawBatch(batch.data, path, rows[batch.rows])
 
     def _read_file(self, piece: FileSlice) -> Iterator[RawBatch]:
-        if piece.num_bytes > LARGEST:
-            raise SourceError(f"{piece.path}: has {piece.num_bytes} bytes, and one value holds {LARGEST} at most")
+        if piece.num_bytes > LARGEST_VALUE:
+            raise SourceError(f"{piece.path}: has {piece.num_bytes} bytes, and one value holds {LARGEST_VALUE} at most")
         with open_file(piece.path) as file:
             content = b"".join(read_chunks(file, piece.num_bytes + 1))
-        if hash_bytes([content]) != piece.fingerprint:
+        name = _name(piece.path)
+        if hash_file([content], named=(name,)) != piece.fingerprint:
             raise changed(piece.path)
-        name = piece.path.rpartition("/")[2]
         batch = pa.RecordBatch.from_pydict({"file": [name], "content": [content]}, schema=FILES)
         yield RawBatch(batch, piece.path, np.zeros(1, np.int64))
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _is_text(line: bytes) -> bool:
