@@ -58,3 +58,10 @@ def test_levels(tmp_path: Path) -> None:
     rows = run("levels", "--repeats", "1", folder=tmp_path)["rows"]
     ratios = {row["level"]: row["clicks: ratio"] for row in rows if row["members"] == "blocks"}
     assert min(ratios.values()) == ratios[1] and max(ratios.values()) == ratios[9]
+
+
+@pytest.mark.slow
+def test_sources(tmp_path: Path) -> None:
+    figures = run("sources", "--rows", "2000", "--repeats", "1", folder=tmp_path)["sources"]
+    assert {figure["format"] for figure in figures} == {"csv", "jsonl", "parquet", "arrow", "orc", "avro", "images"}
+    assert all(figure["ratio"] > 0 for figure in figures)

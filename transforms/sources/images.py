@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import io
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -67,17 +68,29 @@ class ImagesSource:
         declared: Mapping[str, str] | None = None,
         on_bad_row: Callable[[BadRow], None],
     ) -> Iterator[RawBatch]:
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            for at in range(0, len(partition.slices), AT_ONCE):
-                pieces = partition.slices[at : at + AT_ONCE]
-                for piece, found in zip(pieces, pool.map(self._row, pieces), strict=True):
-                    if isinstance(found, BadRow):
-                        on_bad_row(found)
-                        yield no_rows(piece.path, COLUMNS)
-                    else:
-                        row = pa.RecordBatch.from_pylist([found], schema=COLUMNS)
-                        names = chosen(piece.path, COLUMNS.names, columns)
-                        yield RawBatch(row.select(names), piece.path, np.zeros(1, np.int64))
+        names = chosen("", COLUMNS.names, columns)
+        for piece, found in self._rows(partition.slices):
+            if isinstance(found, BadRow):
+                on_bad_row(found)
+                yield no_rows(piece.path, COLUMNS)
+            else:
+                row = pa.RecordBatch.from_pylist([found], schema=COLUMNS)
+                yield RawBatch(row.select(names), piece.path, np.zeros(1, np.int64))
+
+    def _rows(self, pieces: Sequence[FileSlice]) -> Iterator[tuple[FileSlice, dict[str, Any] | BadRow]]:
+        """In order, a few of them ahead."""
+        ahead = deque[tuple[FileSlice, Future[dict[str, Any] | BadRow]]]()
+        pool = ThreadPoolExecutor(AT_ONCE)
+        try:
+            for piece in pieces:
+                ahead.append((piece, pool.submit(self._row, piece)))
+                if len(ahead) > 2 * AT_ONCE:
+                    first, found = ahead.popleft()
+                    yield first, found.result()
+            for first, found in ahead:
+                yield first, found.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def _row(self, piece: FileSlice) -> dict[str, Any] | BadRow:
         if piece.num_bytes > LARGEST_VALUE:
