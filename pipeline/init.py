@@ -118,6 +118,8 @@ def _sniff(path: str) -> tuple[str, dict[str, Any]]:
             return format, {}
     if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
         return "images", {}
+    if head[257:262] == b"ustar":
+        return "webdataset", {}
     if len(head) >= 12 and int.from_bytes(head[8:12], "little") == masked_crc32c(head[:8]):
         return "tfrecord", {}
     if start.startswith(b"{"):

@@ -12,7 +12,16 @@ from fractions import Fraction
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationInfo,
+)
 
 from pipeline.patterns import FilePattern, expand, parse_span
 from transforms.partition import BadRowLimit
@@ -25,6 +34,12 @@ _UNITS = {"": 1, "B": 1} | {
     for power, prefix in enumerate("KMGT", start=1)
     for suffix, base in (("iB", 1024), ("B", 1000))
 }
+
+
+class Model(BaseModel):
+    """A section of a config: frozen, strict, and with no keys but its own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
 
 def parse_size(value: object) -> int:
@@ -132,6 +147,14 @@ def _image_size(value: object) -> tuple[int, int]:
     raise ValueError("must be height and width in pixels: [224, 224]")
 
 
+def _loads(value: object) -> dict[str, str]:
+    names = tuple(name for pair in value.items() for name in pair) if isinstance(value, dict) else ()
+    if not names or not all(type(name) is str and name for name in names):
+        raise ValueError("must be columns of paths, each with the name of the new column: {image_uri: image}")
+    _unique(names)
+    return dict(value)  # type: ignore[call-overload, no-any-return]  # checked above
+
+
 def _unique(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value:
         raise ValueError("is an empty list: name something, or leave the key out")
@@ -213,7 +236,8 @@ Connection = Annotated[str, AfterValidator(_connection)]
 Address = Annotated[str, AfterValidator(_address)]
 LocalPath = Annotated[str, Field(min_length=1), AfterValidator(_local_path)]
 Encoding = Annotated[str, AfterValidator(_encoding)]
-ImageSize = Annotated[tuple[int, int], PlainValidator(_image_size)]
+ImageSize = Annotated[tuple[int, int], BeforeValidator(_image_size)]
+Loads = Annotated[dict[str, str], BeforeValidator(_loads)]
 Fractions = Annotated[dict[str, float], Field(min_length=1), AfterValidator(_splits)]
 Shards = Annotated[int | dict[str, int], PlainValidator(_shards)]
 Function = Annotated[str, AfterValidator(_function)]

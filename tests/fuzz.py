@@ -23,11 +23,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.test_sources import KINDS, make_contents  # noqa: E402
+from tests.test_images import image  # noqa: E402
+from tests.test_sources import KINDS as TYPED  # noqa: E402
+from tests.test_sources import make_contents
+from tests.test_webdataset import archive, samples  # noqa: E402
 from transforms.errors import RecordmillError  # noqa: E402
 from transforms.partition import BadRow  # noqa: E402
 from transforms.sources import open_source  # noqa: E402
 
+KINDS = [*TYPED, "webdataset", "images"]
 BATCH = 500
 SECONDS = 10.0  # for one input
 MEMORY = 6 << 30  # of address space: that of the libraries themselves, and some
@@ -83,7 +87,7 @@ def look(kind: str, path: str) -> str:
 def run_batch(kind: str, first: int, last: int, folder: str) -> None:
     """The body of a process: reads inputs, and writes the number of each before it begins."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    contents = make_contents(Path(folder))
+    contents = make_contents(Path(folder)) | {"webdataset": archive(*samples(20)), "images": image(1)}
     small = {
         name: content[:60_000] if name in ("csv", "jsonl", "text", "libsvm") else content
         for name, content in contents.items()

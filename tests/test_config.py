@@ -230,7 +230,7 @@ def test_all_problems_at_once_with_their_lines(folder: Path) -> None:
         "c.yaml: 5 problems:",
         "  c.yaml: name: is missing; add it, for example `name: flights`",
         "  c.yaml:2: source.format 'cvs': must be one of 'csv', 'jsonl', 'parquet', 'arrow', 'orc', 'avro', "
-        "'tfrecord', 'text', 'libsvm', 'images', 'sql'",
+        "'tfrecord', 'text', 'libsvm', 'images', 'webdataset', 'sql', 'bigquery'",
         "  c.yaml:3: source.files[1] 'data/none*': matches no file; data holds [odd].csv.gz, flights-01.csv.gz, "
         "flights-02.csv.gz, old",
         "  c.yaml:4: splits: the fractions add up to 0.9; make them add up to 1, or leave splits out",

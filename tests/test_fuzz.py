@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fuzz import fuzz
-from tests.test_sources import KINDS
+from tests.fuzz import KINDS, fuzz
 
 
 @pytest.mark.slow

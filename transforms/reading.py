@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,24 +13,33 @@ from transforms.drop import key_columns, matcher, read_keys
 from transforms.errors import RecordmillError, SourceError
 from transforms.partition import BadRow, Partition, RawBatch
 from transforms.sources import Source, open_source
+from transforms.sources.loaded import Load, LoadedSource
 from transforms.usercode import UserFunction
 
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """What is read: the format with its options, and the user's step from RecordBatch to RecordBatch, if any."""
+    """What is read: the format with its options, images that rows name, and the user's step from RecordBatch to
+    RecordBatch, if there are any."""
 
     format: str
     options: Mapping[str, Any] = field(default_factory=dict)
     prepare: UserFunction | None = None
+    load: Load | None = None
 
     def open(self) -> Source:
+        source = self.open_bare()
+        return LoadedSource(source, self.load) if self.load is not None else source
+
+    def open_bare(self) -> Source:
+        """The source of the format, without images."""
         return open_source(self.format, self.options)
 
     def key(self) -> list[Any]:
         """What the rows depend on besides the partition's content: not on where a database is."""
         options = {name: value for name, value in self.options.items() if name != "connection"}
-        return [self.format, options, self.prepare.digest if self.prepare else None]
+        loaded = [asdict(self.load)] if self.load is not None else []
+        return [self.format, options, self.prepare.digest if self.prepare else None, *loaded]
 
 
 @dataclass

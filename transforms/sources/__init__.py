@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from transforms.partition import BadRow, Partition, Place, RawBatch
 from transforms.sources.arrow import ArrowSource
 from transforms.sources.avro import AvroSource
+from transforms.sources.bigquery import BigQuerySource
 from transforms.sources.csv import CsvSource
 from transforms.sources.images import ImagesSource
 from transforms.sources.jsonl import JsonlSource
@@ -18,6 +19,7 @@ from transforms.sources.parquet import ParquetSource
 from transforms.sources.sql import SqlSource
 from transforms.sources.text import TextSource
 from transforms.sources.tfrecord import TFRecordSource
+from transforms.sources.webdataset import WebDatasetSource
 
 
 class Source(Protocol):
@@ -69,7 +71,9 @@ _SOURCES: dict[str, Callable[..., Source]] = {
     "text": TextSource,
     "libsvm": LibsvmSource,
     "images": ImagesSource,
+    "webdataset": WebDatasetSource,
     "sql": SqlSource,
+    "bigquery": BigQuerySource,
 }
 FORMATS = tuple(_SOURCES)
 

@@ -24,6 +24,7 @@ from transforms.sources.compressed import TextStream
 from transforms.sources.lines import cut_lines, line_blocks, locate_lines
 from transforms.sources.nested import is_list, leaves
 from transforms.sources.slices import cut_files, warn_empty
+from transforms.sources.typed import absent
 
 MAX_ROWS = 16_384  # of a batch
 
@@ -45,13 +46,13 @@ class JsonlSource:
         on_bad_row: Callable[[BadRow], None],
     ) -> Iterator[RawBatch]:
         for piece in partition.slices:
-            yield from _read(piece, _Parser(piece.path, columns, declared, on_bad_row))
+            yield from _read(piece, JsonParser(piece.path, columns, declared, on_bad_row))
 
     def locate(self, path: str, rows: Sequence[int]) -> list[Place]:
         return locate_lines(path, rows)
 
 
-def _read(piece: FileSlice, parser: _Parser) -> Iterator[RawBatch]:
+def _read(piece: FileSlice, parser: JsonParser) -> Iterator[RawBatch]:
     row = piece.first_row
     with TextStream(piece) as stream:
         for lines in line_blocks(stream, skip_bom=piece.start == 0):
@@ -63,7 +64,7 @@ def _read(piece: FileSlice, parser: _Parser) -> Iterator[RawBatch]:
 
 
 @dataclass
-class _Parser:
+class JsonParser:
     """Lines of one file into batches.
 
     ``times``: the columns that Arrow would take for timestamps, as the text that they are.
@@ -97,16 +98,12 @@ class _Parser:
 
     def _with_columns(self, table: pa.Table) -> pa.Table:
         """The columns that are wanted; one that no row of the block has is missing in each of them."""
-        there = frozenset(table.column_names)
-        if self.columns is None:  # a dot may be part of a column's name, or lead to a field of it
-            names = ({name, name.split(".")[0]} for name in self.declared or ())
-            missing = {name for either in names if not either & there for name in either}
-        else:
-            missing = {name for name in self.columns - there if name.split(".")[0] not in there}
+        missing = absent(table.column_names, self.columns, self.declared)
+        if self.columns is not None:
             table = table.select(
                 [name for name in table.column_names if name in self.columns] or table.column_names[:1]
             )
-        for name in sorted(missing):
+        for name in missing:
             table = table.append_column(name, pa.nulls(table.num_rows))
         return table
 

@@ -121,7 +121,7 @@ def _batches(path: str, file: parquet.ParquetFile, row_group: int, names: list[s
     Raises SourceError when they have not as many rows as the file's footer says.
     """
     about, rows = file.metadata.row_group(row_group), 0
-    row_bytes = about.total_byte_size // max(about.num_rows, 1) + 1
+    row_bytes = max(about.total_byte_size, 0) // max(about.num_rows, 1) + 1  # a damaged footer may say anything
     for batch in file.iter_batches(
         batch_size=min(READ_ROWS, READ_BYTES // row_bytes + 1),
         row_groups=[row_group],

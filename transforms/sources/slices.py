@@ -7,9 +7,10 @@ import io
 import itertools
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import xxhash
 
@@ -21,7 +22,11 @@ from transforms.storage import Input, open_input, size_of
 LARGEST_VALUE = (1 << 31) - 1  # bytes of a file that is one value
 FILES_AT_ONCE = 1000  # whose slices are waited for together
 
+AT_ONCE = max(2, os.cpu_count() or 1)  # threads that fetch or decode: Pillow and stores let others run
+
 log = logging.getLogger("recordmill")
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def cut_files(
@@ -144,3 +149,27 @@ def whole_file(path: str, *, named: Sequence[str] = ()) -> FileSlice:
 def hash_file(chunks: Iterable[bytes], *, named: Sequence[str]) -> str:
     """The fingerprint of a whole file, whose rows hold ``named`` as well."""
     return hash_bytes(itertools.chain(["\0".join([*named, ""]).encode()], chunks))
+
+
+def read_whole(path: str, num_bytes: int) -> bytes:
+    """A file that becomes one value: ``num_bytes``, and one more where it has grown.  Raises SourceError."""
+    if num_bytes > LARGEST_VALUE:
+        raise SourceError(f"{path}: has {num_bytes} bytes, and one value holds {LARGEST_VALUE} at most")
+    with open_file(path) as file:
+        return b"".join(read_chunks(file, num_bytes + 1))
+
+
+def ahead(function: Callable[[T], R], items: Iterable[T]) -> Iterator[tuple[T, R]]:
+    """Each item with what the function makes of it, in order; some are made ahead, side by side."""
+    waiting = deque[tuple[T, Future[R]]]()
+    pool = ThreadPoolExecutor(AT_ONCE)
+    try:
+        for item in items:
+            waiting.append((item, pool.submit(function, item)))
+            if len(waiting) > 2 * AT_ONCE:
+                first, made = waiting.popleft()
+                yield first, made.result()
+        for first, made in waiting:
+            yield first, made.result()
+    finally:
+        pool.shutdown(cancel_futures=True)

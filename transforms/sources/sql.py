@@ -17,15 +17,13 @@ from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
-import xxhash
 
 from transforms.errors import ConfigError, SourceError, missing_extra, shorten
 from transforms.fingerprint import digest
 from transforms.partition import BadRow, FileSlice, Partition, RawBatch
+from transforms.sources.tables import GREATEST, LEAST, PARTITION_ROWS, RowHash, in_range, key_ranges
 from transforms.sources.typed import chosen, no_rows, raw_batches
-from transforms.split import hash_rows
 
-PARTITION_ROWS = 1_000_000
 ROW_BYTES = 100  # of a row that has not been read yet
 
 
@@ -76,7 +74,7 @@ class SqlSource:
             names = chosen(piece.path, reader.schema.names, columns)
             if piece.first_row == 0:
                 yield no_rows(piece.path, pa.schema([reader.schema.field(name) for name in names]))
-            hashed = _Hash(reader.schema)
+            hashed = RowHash(reader.schema)
             batches = (hashed.seen(batch).select(names) for batch in reader)
             yield from raw_batches(piece.path, batches, first_row=piece.first_row)
             version = self._version(cursor)
@@ -107,10 +105,7 @@ class SqlSource:
         return str(rows[0][0])
 
     def _ranges(self, cursor: Any) -> Iterator[tuple[int, int, int]]:
-        """The ranges of the key, and how many rows each has; see ``_where``.
-
-        They begin at multiples of a power of two, so that rows that are added leave most of them as they are.
-        """
+        """The ranges of the key, and how many rows each has; see ``_select``."""
         if self._key is None:
             yield LEAST, GREATEST, _one_row(cursor, f"SELECT count(*) FROM ({self._query}) AS q")[0]
             return
@@ -121,12 +116,7 @@ class SqlSource:
             raise ConfigError(
                 f"source.partition_by {self._key}: holds {shorten(low)}; it must be a column of integers, such as an id"
             )
-        starts = [0]
-        if low is not None:
-            keys_of_part = (high - low + 1) * self._partition_rows // max(rows, 1)
-            width = 1 << max(keys_of_part - 1, 0).bit_length()
-            starts = list(range(low // width * width, high + 1, width))
-        for start, end in zip([LEAST, *starts[1:]], [*starts[1:], GREATEST], strict=True):
+        for start, end in key_ranges(low, high, rows, partition_rows=self._partition_rows):
             yield start, end, _one_row(cursor, f"SELECT count(*) FROM ({self._select(start, end)}) AS q")[0]
 
     def _select(self, start: int, end: int) -> str:
@@ -136,19 +126,12 @@ class SqlSource:
         """
         if self._key is None:
             return self._query
-        bounds = [f"{self._key} >= {start}"] if start != LEAST else []
-        bounds += [f"{self._key} < {end}"] if end != GREATEST else []
-        where = " AND ".join(bounds) or "1 = 1"
-        missing = f" OR {self._key} IS NULL" if start == LEAST else ""
-        return f"SELECT * FROM ({self._query}) AS part WHERE ({where}){missing}"
+        return f"SELECT * FROM ({self._query}) AS part WHERE {in_range(self._key, start, end)}"
 
     def _read(self, cursor: Any, start: int, end: int) -> Any:
         order = f" ORDER BY {self._key}" if self._key else ""
         cursor.execute(self._select(start, end) + order)
         return cursor.fetch_record_batch()
-
-
-LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
 
 
 def _one_row(cursor: Any, query: str) -> tuple[Any, ...]:
@@ -177,27 +160,9 @@ def _driver(connection: str) -> tuple[Any, str]:
     return sqlite, f"file:{quote(rest)}?mode=ro"
 
 
-class _Hash:
-    """A hash of the rows of batches, wherever a batch ends."""
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self._schema = schema
-        self._rows = xxhash.xxh3_128()
-        self.num_bytes = 0
-
-    def seen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        self._rows.update(hash_rows(batch).data)
-        self.num_bytes += batch.nbytes
-        return batch
-
-    @property
-    def digest(self) -> str:
-        return digest([str(self._schema), self._rows.hexdigest()])
-
-
 def _content(reader: Any) -> tuple[str, int]:
     """The hash of the rows, and how many bytes they have in memory."""
-    hashed = _Hash(reader.schema)
+    hashed = RowHash(reader.schema)
     for batch in reader:
         hashed.seen(batch)
     return hashed.digest, hashed.num_bytes

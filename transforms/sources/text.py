@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from transforms.errors import SourceError, shorten
-from transforms.fingerprint import read_chunks
+from transforms.errors import shorten
 from transforms.partition import BadRow, FileSlice, Partition, Place, RawBatch
 from transforms.sources.compressed import TextStream
 from transforms.sources.lines import cut_lines, line_blocks, locate_lines
-from transforms.sources.slices import LARGEST_VALUE, changed, cut_files, hash_file, open_file, whole_file
+from transforms.sources.slices import changed, cut_files, hash_file, read_whole, whole_file
 from transforms.sources.typed import no_rows, raw_batches
 
 LINES = pa.schema([("text", pa.string())])
@@ -82,10 +81,7 @@ class TextSource:
             yield RawBatch(batch.data, path, rows[batch.rows])
 
     def _read_file(self, piece: FileSlice) -> Iterator[RawBatch]:
-        if piece.num_bytes > LARGEST_VALUE:
-            raise SourceError(f"{piece.path}: has {piece.num_bytes} bytes, and one value holds {LARGEST_VALUE} at most")
-        with open_file(piece.path) as file:
-            content = b"".join(read_chunks(file, piece.num_bytes + 1))
+        content = read_whole(piece.path, piece.num_bytes)
         name = _name(piece.path)
         if hash_file([content], named=(name,)) != piece.fingerprint:
             raise changed(piece.path)

@@ -33,6 +33,18 @@ def chosen(path: str, names: Sequence[str], columns: frozenset[str] | None) -> l
     return [name for name in names if columns is None or name in columns]
 
 
+def absent(names: Iterable[str], columns: frozenset[str] | None, declared: Mapping[str, str] | None) -> list[str]:
+    """The columns that are wanted, or declared, and that the batch does not have, in a format whose rows may lack any.
+
+    A dot may be part of a column's name, or lead to a field of it.
+    """
+    there = frozenset(names)
+    if columns is not None:
+        return sorted(name for name in columns - there if name.split(".")[0] not in there)
+    either = ({name, name.split(".")[0]} for name in declared or ())
+    return sorted({name for both in either if not both & there for name in both})
+
+
 def raw_batches(path: str, batches: Iterable[pa.RecordBatch], *, first_row: int) -> Iterator[RawBatch]:
     """The batches of rows that follow each other from ``first_row`` on, in pieces of bounded size."""
     row = first_row
