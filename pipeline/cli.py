@@ -295,6 +295,32 @@ def verify(
 
 
 @app.command()
+def replay(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The config whose latest version has bad rows.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to; corrections.jsonl beside CONFIG if not said."),
+    ] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Write the bad rows of the latest version for you to put right; a build with `corrections: FILE` takes them in.
+
+    
+    recordmill replay flights.yaml
+    """
+    with _errors_as_messages():
+        from pipeline.config import load
+
+        loaded = load(str(config), overrides or [])
+        _log_to_stderr(logging.INFO)
+        from pipeline import report
+        from pipeline.replay import write_corrections
+
+        found = write_corrections(loaded, str(output.resolve()) if output else None)
+        report.show_replayed(found, config_path=str(config), named=loaded.corrections is not None)
+
+
+@app.command()
 def versions(directory: Dir, as_json: AsJson = False) -> None:
     """List the versions of an output folder, and which one readers take.
 

@@ -38,6 +38,7 @@ from runners.settings import Settings
 from transforms.errors import ConfigError, shorten
 from transforms.partition import BadRowLimit
 from transforms.reading import SourceSpec
+from transforms.sources.corrected import Correction, read_corrections
 from transforms.storage import is_remote
 from transforms.usercode import UserFunction
 
@@ -103,6 +104,7 @@ class Config(Model):
     splits: Fractions | None = None
     split_by: Names | None = None
     drop_rows: ExistingFile | None = None
+    corrections: ExistingFile | None = None
     prepare: Function | None = None
     preprocess: ExistingFile | None = None
     analyze: Literal["train", "all"] | None = None
@@ -165,9 +167,14 @@ class Config(Model):
     def schema_path(self) -> str | None:
         return self.resolve(self.schema_file) if self.schema_file else None
 
+    @property
+    def corrections_path(self) -> str | None:
+        return self.resolve(self.corrections) if self.corrections else None
+
     @functools.cached_property
     def source_spec(self) -> SourceSpec:
-        """How the source is read.  Raises ConfigError when the file of ``prepare`` has no such function."""
+        """How the source is read.  Raises ConfigError when the file of ``prepare`` has no such function, or that of
+        ``corrections`` makes no sense."""
         prepare = None
         if self.prepare is not None:
             path, _, name = self.prepare.rpartition(":")
@@ -177,7 +184,11 @@ class Config(Model):
         kind, _, path = str(options.get("connection", "")).partition(":")
         if kind == "sqlite":
             options["connection"] = f"sqlite:{self.resolve(path)}"
-        return SourceSpec(self.source.format, options, prepare, self.source.loaded)
+        corrections: tuple[Correction, ...] = ()
+        if self.corrections_path:
+            in_database = self.source.format in DATABASES
+            corrections = read_corrections(self.corrections_path, str if in_database else self.resolve)
+        return SourceSpec(self.source.format, options, prepare, self.source.loaded, corrections)
 
     @property
     def preprocess_path(self) -> str | None:
@@ -223,7 +234,7 @@ def load(path: str, overrides: Sequence[str] = ()) -> Config:
     try:
         config = Config.of(document.data, path=os.path.abspath(path))
         problems = list(_contradictions(config))
-        _ = config.source_spec  # looks at the file of ``prepare``
+        _ = config.source_spec  # looks at the files of ``prepare`` and ``corrections``
     except ValidationError as error:
         problems = [describe(found, Config) for found in error.errors(include_url=False)]
     if problems:

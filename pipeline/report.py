@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pipeline.gc import Removed
     from pipeline.init import Initialized
     from pipeline.inspect import Inspection
+    from pipeline.replay import Replayed
     from pipeline.schema_file import SchemaResult
     from pipeline.verify import Verification
     from pipeline.versions import Version
@@ -52,6 +53,18 @@ def duration(seconds: float) -> str:
 
 def build_to_plain(result: BuildResult) -> dict[str, Any]:
     return dataclasses.asdict(result) | {"rows_per_second": result.rows_per_second}
+
+
+def show_replayed(found: Replayed, *, config_path: str, named: bool) -> None:
+    """``named``: the config says ``corrections`` already."""
+    path = os.path.relpath(found.path)
+    console = _console()
+    console.print(f"{found.added:,} bad rows added to {escape(path)}, which had {found.kept:,}")
+    if found.gone:
+        console.print(f"[yellow]{found.gone:,} more are of files that the config does not name any more[/]")
+    if found.added + found.kept:
+        where = "" if named else f", say `corrections: {path}` in {config_path}"
+        console.print(escape(f"Put their values right{where}, and run: recordmill build {config_path}"))
 
 
 def show_build(result: BuildResult) -> None:

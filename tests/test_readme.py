@@ -23,7 +23,7 @@ def test_the_config_is_the_contract(tmp_path: Path) -> None:
     (config,) = blocks("yaml")
     (tmp_path / "config.yaml").write_text(config)
     (tmp_path / "data").mkdir()
-    for name in ("schema.pbtxt", "preprocessing.py", "data/flights-1.csv.gz"):
+    for name in ("schema.pbtxt", "preprocessing.py", "corrections.jsonl", "data/flights-1.csv.gz"):
         (tmp_path / name).touch()
     (tmp_path / "cleaning.py").write_text("def clean(batch):\n    return batch\n")
     assert isinstance(load(str(tmp_path / "config.yaml")), Config)

@@ -13,30 +13,35 @@ from transforms.drop import key_columns, matcher, read_keys
 from transforms.errors import RecordmillError, SourceError
 from transforms.partition import BadRow, Partition, RawBatch
 from transforms.sources import Source, open_source
+from transforms.sources.corrected import CorrectedSource, Correction
 from transforms.sources.loaded import Load, LoadedSource
 from transforms.usercode import UserFunction
 
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """What is read: the format with its options, images that rows name, and the user's step from RecordBatch to
-    RecordBatch, if there are any."""
+    """What is read: the format with its options, and what there is of rows that were put right, images that rows name,
+    and the user's step from RecordBatch to RecordBatch."""
 
     format: str
     options: Mapping[str, Any] = field(default_factory=dict)
     prepare: UserFunction | None = None
     load: Load | None = None
+    corrections: tuple[Correction, ...] = ()
 
     def open(self) -> Source:
         source = self.open_bare()
+        if self.corrections:
+            source = CorrectedSource(source, self.corrections)
         return LoadedSource(source, self.load) if self.load is not None else source
 
     def open_bare(self) -> Source:
-        """The source of the format, without images."""
+        """The source of the format, which has neither corrections nor images."""
         return open_source(self.format, self.options)
 
     def key(self) -> list[Any]:
-        """What the rows depend on besides the partition's content: not on where a database is."""
+        """What the rows depend on besides the partition's content, of which corrections are a part: not on where a
+        database is."""
         options = {name: value for name, value in self.options.items() if name != "connection"}
         loaded = [asdict(self.load)] if self.load is not None else []
         return [self.format, options, self.prepare.digest if self.prepare else None, *loaded]
