@@ -97,6 +97,7 @@ setup(
             "gcp-storage-emulator",
             "google-cloud-bigquery>=3.10",
             "google-cloud-bigquery-storage>=2.20",
+            "grain",
             "hypothesis",
             "moto[server]",
             "mypy",

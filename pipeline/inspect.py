@@ -156,7 +156,7 @@ def payloads(folder: str, shard: ShardInfo, compression: Compression) -> Iterato
                 stream.seek(block.offset)
                 raw = compression.unpack(stream.read(block.num_bytes), raw_bytes=block.raw_bytes, name=path)
                 records = scan(raw, name=path)
-                yield from (bytes(records.payload(i)) for i in range(len(records)))
+                yield from records.payloads()
     except OSError as error:
         raise CorruptError(
             f"{path} cannot be read: {error.strerror}; `recordmill verify` lists all that is damaged"

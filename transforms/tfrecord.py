@@ -7,6 +7,7 @@ Source: https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/lib
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +52,14 @@ class Records:
             raise IndexError(f"record {index} of {len(self)}")
         begin, end = int(self.offsets[index]), int(self.offsets[index + 1])
         return self.data.data[begin + HEADER_BYTES : end - (FRAME_BYTES - HEADER_BYTES)]
+
+    def payloads(self) -> list[bytes]:
+        """The serialized bytes of all records (copies), for readers that take no views."""
+        data, offsets = self.data.data, self.offsets.tolist()
+        return [
+            bytes(data[begin + HEADER_BYTES : end - (FRAME_BYTES - HEADER_BYTES)])
+            for begin, end in itertools.pairwise(offsets)
+        ]
 
 
 def as_bytes(data: Any) -> np.ndarray:
