@@ -1,0 +1,160 @@
+"""The subcommands that take a config."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.cli.app import AsJson, Overrides, Wait, app, errors_as_messages, log_to_stderr
+
+ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file that says what to build.")]
+
+
+@app.command()
+def init(
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help="Files of one format, or patterns.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="CONFIG", help="The config to write.")] = Path(
+        "recordmill.yaml"
+    ),
+    force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
+) -> None:
+    """Look at all rows of the files, and write a config and, beside it, a preprocessing.py to start from.
+
+    \b
+    recordmill init data/2024-*.csv.gz
+    recordmill init 'logs/**/*.jsonl' -o logs.yaml
+    """
+    with errors_as_messages():
+        log_to_stderr(logging.WARNING)
+        from pipeline import report
+        from pipeline.init import write_config
+
+        report.show_init(write_config(files, str(output), force=force))
+
+
+@app.command()
+def schema(
+    config: ConfigPath,
+    overrides: Overrides = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The file to write (schema.pbtxt).")
+    ] = None,
+    update: Annotated[
+        bool, typer.Option("--update", help="Write the schema that fits all rows over the one that CONFIG names.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+) -> None:
+    """Write what all rows say as a schema.pbtxt: types, presence, numbers of values, ranges, small vocabularies.
+
+    Where CONFIG names a schema, say what in the data differs from it, with counts and examples; the exit status is 1
+    when something does.
+
+    \b
+    recordmill schema flights.yaml
+    recordmill schema flights.yaml --update
+    """
+    with errors_as_messages():
+        from pipeline.config import load
+
+        loaded = load(str(config), overrides or [])
+        log_to_stderr(logging.WARNING)
+        from pipeline import report
+        from pipeline.schema_file import look_at_schema
+
+        result = look_at_schema(loaded, output=str(output) if output else None, update=update, force=force)
+        report.show_schema(result, loaded)
+        if result.differences and not result.written:
+            raise typer.Exit(1)
+
+
+@app.command()
+def plan(
+    config: ConfigPath,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a build would read, analyze, build and write, how long it would take, and why; touches nothing.
+
+    \b
+    recordmill plan flights.yaml
+    recordmill plan flights.yaml --set output.level=6 --json
+    """
+    with errors_as_messages():
+        from pipeline.config import load
+
+        loaded = load(str(config), overrides or [])
+        log_to_stderr(logging.WARNING)
+        from pipeline import report
+        from pipeline.forecast import forecast
+
+        report.show_forecast(forecast(loaded), as_json=as_json)
+
+
+@app.command()
+def build(
+    config: ConfigPath,
+    overrides: Overrides = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write what was done to FILE as JSON.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print warnings and errors only.")] = False,
+    wait: Wait = 0.0,
+    runner: Annotated[
+        str | None, typer.Option("--runner", metavar="NAME", help="Where to run: the same as --set runner.name=NAME.")
+    ] = None,
+) -> None:
+    """Build what CONFIG says, and publish it as a new version; what is up to date is not built again.
+
+    \b
+    recordmill build flights.yaml
+    recordmill build flights.yaml --set output.level=6 --set 'splits={train: 0.9, eval: 0.1}'
+    recordmill build flights.yaml --quiet --json result.json
+    recordmill build flights.yaml --runner flink --set runner.master=localhost:8081
+    """
+    with errors_as_messages():
+        from pipeline.config import load
+
+        loaded = load(str(config), [*(overrides or []), *([f"runner.name={runner}"] if runner else [])])
+        log_to_stderr(logging.WARNING if quiet else logging.INFO)
+        from rich.console import Console
+
+        from pipeline import report
+        from pipeline.build import build as run_build
+        from pipeline.progress import shown
+
+        with contextlib.nullcontext() if quiet else shown(Console(stderr=True)):
+            result = run_build(loaded, wait=wait)
+        if json_file is not None:
+            report.write_json(report.build_to_plain(result), str(json_file))
+        if not quiet:
+            report.show_build(result)
+
+
+@app.command()
+def replay(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The config whose latest version has bad rows.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to; corrections.jsonl beside CONFIG if not said."),
+    ] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Write the bad rows of the latest version for you to put right; a build with `corrections: FILE` takes them in.
+
+    
+    recordmill replay flights.yaml
+    """
+    with errors_as_messages():
+        from pipeline.config import load
+
+        loaded = load(str(config), overrides or [])
+        log_to_stderr(logging.INFO)
+        from pipeline import report
+        from pipeline.replay import write_corrections
+
+        found = write_corrections(loaded, str(output.resolve()) if output else None)
+        report.show_replayed(found, config_path=str(config), named=loaded.corrections is not None)

@@ -1,0 +1,87 @@
+"""The subcommands that look at what was built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.cli.app import AsJson, Dir, Version, app, errors_as_messages
+
+
+@app.command()
+def inspect(
+    directory: Dir,
+    rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="Decode so many rows of each split.")] = 0,
+    split: Annotated[str | None, typer.Option(metavar="SPLIT", help="Show this split alone.")] = None,
+    version: Version = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what an output folder holds: versions, splits, shards, schema, and decoded rows.
+
+    \b
+    recordmill inspect out/flights
+    recordmill inspect out/flights --rows 3 --split train
+    """
+    with errors_as_messages():
+        from pipeline import report
+        from pipeline.inspect import inspect as look
+
+        found = look(str(directory), version=version, split=split, rows=rows)
+        report.show_inspection(found, as_json=as_json)
+
+
+@app.command()
+def verify(
+    directory: Dir,
+    version: Version = None,
+    absent: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Instead, show that no record of any version has a key of this CSV."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check every byte of a version against its manifest: files, checksums, blocks, records, counts.
+
+    Names the shard, the block and the record of each fault; the exit status is 1 when there is one, and with --absent
+    when a key was found or a version could not be searched.
+
+    \b
+    recordmill verify out/flights
+    recordmill verify out/flights --json
+    recordmill verify out/flights --absent drop.csv
+    """
+    with errors_as_messages():
+        from pipeline import report
+
+        if absent is not None:
+            from pipeline.absent import search
+            from pipeline.drop import read_drop_list
+            from pipeline.layout import Layout
+
+            layout = Layout(str(directory))
+            layout.find(version)
+            result = search(layout, read_drop_list(str(absent)), versions=[version] if version else None)
+            report.show_absence(result, as_json=as_json)
+            raise typer.Exit(1 if result.found or result.not_searched else 0)
+        from pipeline.verify import verify as check
+
+        found = check(str(directory), version=version)
+        report.show_verification(found, as_json=as_json)
+        if found.faults:
+            raise typer.Exit(1)
+
+
+@app.command()
+def versions(directory: Dir, as_json: AsJson = False) -> None:
+    """List the versions of an output folder, and which one readers take.
+
+    \b
+    recordmill versions out/flights
+    """
+    with errors_as_messages():
+        from pipeline import report
+        from pipeline.versions import list_versions
+
+        report.show_versions(list_versions(str(directory)), as_json=as_json)
