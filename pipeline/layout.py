@@ -216,6 +216,11 @@ class Manifest:
         return tuple(shard for shards in self.splits.values() for shard in shards)
 
     @property
+    def hashes(self) -> dict[str, str]:
+        """SHA-256 of all files of the version but its manifest, by their path in it."""
+        return {f"{shard.split}/{shard.name}": shard.sha256 for shard in self.shards} | dict(self.files)
+
+    @property
     def compression(self) -> Compression:
         """How the shards are stored."""
         output = self.config["output"]

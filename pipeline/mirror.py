@@ -107,7 +107,7 @@ class _Sync:
         path = f"{self.url}/{VERSIONS}/{version}/{MANIFEST}"
         text = storage.read_bytes(path)
         try:
-            return text, _hashes(Manifest.from_json(text.decode(), path=path))
+            return text, Manifest.from_json(text.decode(), path=path).hashes
         except (CorruptError, UnicodeDecodeError) as error:
             log.warning("%s; it is written again", error)
             return b"", {}
@@ -119,7 +119,7 @@ class _Sync:
         if ours == text:
             return
         folder, target = self.layout.version_dir(version), f"{self.url}/{VERSIONS}/{version}"
-        wanted = _hashes(Manifest.from_json(ours.decode(), path=self.layout.manifest_path(version)))
+        wanted = Manifest.from_json(ours.decode(), path=self.layout.manifest_path(version)).hashes
         missing = {name: sha256 for name, sha256 in wanted.items() if there.get(name) != sha256}
         written = {f"{target}/{name}" for name in missing}
         self.sources = {sha256: path for sha256, path in self.sources.items() if path not in written}
@@ -156,11 +156,6 @@ def _named(url: str) -> Iterator[None]:
             f"the mirror {url} cannot be read or written: {reason}; what is published here is whole, and the same "
             "command brings the rest"
         ) from error
-
-
-def _hashes(manifest: Manifest) -> dict[str, str]:
-    """SHA-256 of all files of a version but its manifest, by their path in it."""
-    return {f"{shard.split}/{shard.name}": shard.sha256 for shard in manifest.shards} | dict(manifest.files)
 
 
 def _listing(url: str) -> dict[str, int]:

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from pipeline.build import BuildResult
     from pipeline.config import Config
     from pipeline.forecast import Forecast
+    from pipeline.foreign import Counted, Reindexed
     from pipeline.gc import Removed
     from pipeline.init import Initialized
     from pipeline.inspect import Inspection
+    from pipeline.repair import Repair
     from pipeline.replay import Replayed
     from pipeline.schema_file import SchemaResult
     from pipeline.verify import Verification
@@ -205,24 +207,21 @@ def _inspection_to_plain(found: Inspection) -> dict[str, Any]:
             for split in found.splits
         },
         "features": [dataclasses.asdict(feature) for feature in found.features],
-        "rows": {split: [_plain_row(row) for row in rows] for split, rows in found.rows.items()},
+        "rows": {split: [_plain(row) for row in rows] for split, rows in found.rows.items()},
     }
 
 
-def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: [_text(item) for item in value] if isinstance(value, list) else _text(value)
-        for name, value in row.items()
-    }
-
-
-def _text(value: Any) -> Any:
-    """Bytes as text, what is not UTF-8 in them as ``\\xff``."""
+def _plain(value: Any) -> Any:
+    """Values as JSON has them: bytes as text, with ``\\xff`` for what is no UTF-8."""
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
 
 
 def _shown(value: Any, limit: int = 200) -> str:
-    text = json.dumps(value if not isinstance(value, list) else value[:limit], ensure_ascii=False, default=_text)
+    text = json.dumps(value if not isinstance(value, list) else value[:limit], ensure_ascii=False, default=_plain)
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
@@ -309,3 +308,47 @@ def _table(*left: str, right: Iterable[str] = ()) -> Table:
     for name in right:
         table.add_column(name, justify="right", no_wrap=True)
     return table
+
+
+def show_counts(found: Sequence[Counted], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps([dataclasses.asdict(file) for file in found], indent=1, ensure_ascii=False))
+        return
+    table = _table("file", right=("records", "size"))
+    table.add_column("")
+    for file in found:
+        how = "by the index" if file.indexed else "read"
+        table.add_row(escape(file.path), f"{file.num_records:,}", size(file.num_bytes), how)
+    console = _console()
+    console.print(table)
+    console.print(f"{sum(file.num_records for file in found):,} records")
+
+
+def show_records(rows: Iterable[dict[str, Any]], *, first: int, as_json: bool) -> None:
+    """``first``: the number of the first of them; JSON has a line for each."""
+    console = _console()
+    for number, row in enumerate(rows, start=first):
+        if as_json:
+            print(json.dumps(_plain(row), ensure_ascii=False))
+            continue
+        console.print(f"[bold]record {number}[/]")
+        for name, values in row.items():
+            console.print(f"  {escape(name)}: {escape(_shown(values))}")
+
+
+def show_repairs(found: Sequence[Repair]) -> None:
+    console = _console()
+    if not found:
+        console.print("nothing is damaged")
+    for repair in found:
+        for file, source in repair.mended.items():
+            console.print(f"[green]mended[/] {escape(repair.version)}/{escape(file)}, from {escape(source)}")
+        for file, reason in repair.left.items():
+            console.print(f"[red]left[/] {escape(repair.version)}/{escape(file)}: {escape(reason)}")
+
+
+def show_reindexed(found: Reindexed) -> None:
+    _console().print(
+        f"{escape(found.path)}: {found.num_records:,} records, {size(found.bytes_before)} before, "
+        f"{size(found.bytes_now)} now"
+    )

@@ -7,8 +7,9 @@ import hashlib
 import os
 import struct
 import zlib
+from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -20,6 +21,7 @@ from transforms.fingerprint import file_sha256
 from transforms.partition import Block
 from transforms.tfrecord import crc32c, masked_crc32c, scan
 
+BLOCKS_AHEAD = 8  # of a shard, that wait to be unpacked
 _RECORD_HEADER = struct.Struct("<QI")  # length, masked CRC-32C of the length
 
 
@@ -51,7 +53,7 @@ class Verification:
 
 
 def verify(dir: str, *, version: str | None = None) -> Verification:
-    """Checks one version, by default the latest, with a thread for each processor.
+    """Checks one version, by default the latest, several shards and blocks at a time.
 
     Raises ConfigError when there is no such version, and CorruptError when its manifest cannot be read.
     """
@@ -60,8 +62,8 @@ def verify(dir: str, *, version: str | None = None) -> Verification:
     folder = layout.version_dir(version)
     manifest = Manifest.load(layout.manifest_path(version))
     shards, compression = manifest.shards, manifest.compression
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        by_shard = list(pool.map(lambda shard: list(_shard_faults(folder, shard, compression)), shards))
+    with ThreadPoolExecutor(os.cpu_count()) as blocks, ThreadPoolExecutor(os.cpu_count()) as pool:
+        by_shard = list(pool.map(lambda shard: list(_shard_faults(folder, shard, compression, blocks)), shards))
     faults = [*_file_faults(folder, manifest), *(fault for found in by_shard for fault in found)]
     records = sum(shard.num_records for shard in shards)
     if records != manifest.totals.written:
@@ -92,18 +94,21 @@ def _path(shard: ShardInfo) -> str:
     return os.path.join(shard.split, shard.name)
 
 
-def _shard_faults(folder: str, shard: ShardInfo, compression: Compression) -> Iterator[Fault]:
+def _shard_faults(folder: str, shard: ShardInfo, compression: Compression, pool: ThreadPoolExecutor) -> Iterator[Fault]:
+    """``pool``: where blocks are unpacked, while the next ones are read and hashed."""
     path = os.path.join(folder, _path(shard))
     try:
         with open(path, "rb") as stream:
-            yield from _content_faults(stream, shard, compression)
+            yield from _content_faults(stream, shard, compression, pool)
     except FileNotFoundError:
         yield Fault(_path(shard), "is not there")
     except OSError as error:
         yield Fault(_path(shard), f"cannot be read: {error.strerror or error}")
 
 
-def _content_faults(stream: BinaryIO, shard: ShardInfo, compression: Compression) -> Iterator[Fault]:
+def _content_faults(
+    stream: BinaryIO, shard: ShardInfo, compression: Compression, pool: ThreadPoolExecutor
+) -> Iterator[Fault]:
     name, sha256 = _path(shard), hashlib.sha256()
     size = os.fstat(stream.fileno()).st_size
     if size != shard.num_bytes:
@@ -119,23 +124,34 @@ def _content_faults(stream: BinaryIO, shard: ShardInfo, compression: Compression
     if read(len(compression.head())) != compression.head():
         yield Fault(name, f"does not begin as a {compression.name} file")
     first_record = 0
+    waiting = deque[Future[list[Fault]]]()
     for number, block in enumerate(shard.blocks):
         if stream.tell() != block.offset:
+            yield from (fault for made in waiting for fault in made.result())
             yield Fault(name, f"is said to begin at byte {block.offset}, but begins at {stream.tell()}", block=number)
             return
         stored = read(block.num_bytes)
-        yield from _block_faults(stored, block, compression, at=Fault(name, "", number, first_record))
+        at = Fault(name, "", number, first_record)
+        waiting.append(pool.submit(_block_faults, stored, block, compression, at=at))
+        if len(waiting) > BLOCKS_AHEAD:
+            yield from waiting.popleft().result()
         if len(stored) < block.num_bytes:
+            yield from (fault for made in waiting for fault in made.result())
             return  # all that follows is missing too
         first_record += block.num_records
+    yield from (fault for made in waiting for fault in made.result())
     if read(-1) != compression.tail(shard.blocks):
         yield Fault(name, "does not end as it was written")
     if sha256.hexdigest() != shard.sha256:
         yield Fault(name, "its content is not what was written (SHA-256)")
 
 
-def _block_faults(stored: bytes, block: Block, compression: Compression, *, at: Fault) -> Iterator[Fault]:
+def _block_faults(stored: bytes, block: Block, compression: Compression, *, at: Fault) -> list[Fault]:
     """``at``: the shard, the number of the block, and that of its first record."""
+    return list(_faults_of_block(stored, block, compression, at))
+
+
+def _faults_of_block(stored: bytes, block: Block, compression: Compression, at: Fault) -> Iterator[Fault]:
     if len(stored) < block.num_bytes:
         yield Fault(at.file, f"is cut short: {len(stored)} of {block.num_bytes} bytes are there", at.block)
     elif crc32c(stored) != block.crc32c:

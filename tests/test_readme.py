@@ -45,9 +45,9 @@ def test_the_example_is_built_and_read_as_shown(tmp_path: Path) -> None:
     assert [command.split()[1] for command in commands] == ["build", "inspect"]
     build = f"{commands[0]} --set output.dir={tmp_path / 'out' / 'flights'}"
     subprocess.run(build.split(), cwd=ROOT, check=True)
-    latest = (tmp_path / "out" / "flights" / "LATEST").read_text().strip()
-    snippet = next(block for block in blocks("python") if "TFRecordDataset" in block)
-    snippet = (
-        re.sub(r"versions/[^/\"]+", f"versions/{latest}", snippet) + "\nassert len(next(iter(dataset))['late']) == 512"
-    )
-    subprocess.run([sys.executable, "-c", snippet], cwd=tmp_path, check=True)
+    snippet = next(block for block in blocks("python") if "open_split" in block)
+    snippets = [snippet + "assert len(next(iter(batches))[1]) == 512\n"]
+    snippets += re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "loading.md").read_text(encoding="utf-8"), re.S)
+    assert len(snippets) == 4
+    for snippet in snippets:
+        subprocess.run([sys.executable, "-c", snippet], cwd=tmp_path, check=True)

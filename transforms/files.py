@@ -112,6 +112,15 @@ def link_or_copy(source: str, path: str) -> None:
                     output.write(chunk)
 
 
+def replace_with(source: str, path: str) -> None:
+    """Gives the file ``source`` the name ``path`` too, in place of what has it."""
+    beside = _temporary(path)
+    link_or_copy(source, beside)
+    with _named(path):
+        os.replace(beside, path)
+        sync_folder(os.path.dirname(path))
+
+
 def remove_folder(path: str) -> None:
     """Removes a folder of which readers see all or nothing: it loses its name first."""
     gone = _temporary(path)

@@ -85,3 +85,44 @@ def versions(directory: Dir, as_json: AsJson = False) -> None:
         from pipeline.versions import list_versions
 
         report.show_versions(list_versions(str(directory)), as_json=as_json)
+
+
+Shards = Annotated[list[Path], typer.Argument(metavar="FILE", help="TFRecord files, of any writer.")]
+
+
+@app.command()
+def count(files: Shards, as_json: AsJson = False) -> None:
+    """Count the records of TFRecord files: by their index without unpacking them, others by reading them.
+
+    \b
+    recordmill count out/flights/versions/*/train/*
+    """
+    with errors_as_messages():
+        from pipeline import report
+        from pipeline.foreign import count as count_records
+
+        report.show_counts(count_records([str(file) for file in files]), as_json=as_json)
+
+
+@app.command()
+def cat(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A TFRecord file, of any writer.")],
+    record: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="This record alone, counted from 0; found by the index.")
+    ] = None,
+    sequence: Annotated[bool, typer.Option("--sequence", help="The records are SequenceExamples.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the records of a TFRecord file.
+
+    \b
+    recordmill cat train-00000-of-00016.tfrecord.gz --record 12345
+    recordmill cat train-00000-of-00016.tfrecord.gz --json | jq .tailnum
+    """
+    with errors_as_messages():
+        from pipeline import report
+        from pipeline.foreign import decoded
+
+        limit = None if record is None else 1
+        rows = decoded(str(file), first=record or 0, limit=limit, sequence=sequence)
+        report.show_records(rows, first=record or 0, as_json=as_json)

@@ -26,7 +26,7 @@ def dataset(
     shard: tuple[int, int] = (0, 1),
     label: str | None = None,
     drop_remainder: bool = False,
-    deterministic: bool = True,
+    deterministic: bool | None = None,
 ) -> tf.data.Dataset:
     """Batches of ``{feature: tensor}``, or with ``label`` pairs of these and the label's tensor.
 
@@ -34,7 +34,8 @@ def dataset(
     of SequenceExamples are ragged.  ``shuffle``: how many records are shuffled at a time, and with it the order of the
     files; ``seed`` makes both the same in each run.  ``repeat``: without an end.  ``shard``: this reader's number, and
     how many read together; each gets whole files if these can be dealt evenly, and else each n-th record.
-    ``deterministic=False`` lets batches come as they are ready.  Iterators can be saved by ``tf.train.Checkpoint``.
+    ``deterministic``: whether the order is the same in each run, or batches come as they are ready; None: unless they
+    are shuffled without a seed.  Iterators can be saved by ``tf.train.Checkpoint``.
 
     Raises ConfigError for a label that is no feature.
     """
@@ -44,6 +45,8 @@ def dataset(
     spec = feature_spec(split)
     if label is not None and label not in spec:
         raise ConfigError(f"label {label!r}: there is no such feature; there are {', '.join(spec)}")
+    if deterministic is None:
+        deterministic = not shuffle or seed is not None
     index, count = shard
     whole_files = len(split.shards) % count == 0
     paths = [split.path(info) for info in (split.shards[index::count] if whole_files else split.shards)]

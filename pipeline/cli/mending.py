@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pipeline.cli.app import Dir, Wait, app, errors_as_messages
+from pipeline.cli.app import Dir, Wait, app, errors_as_messages, log_to_stderr
 from transforms.errors import ConfigError
 
 
@@ -60,3 +62,54 @@ def collect_garbage(
             raise ConfigError(f"--older-than {older_than}: {error}") from error
         removed = collect(str(directory), keep=keep, older_than=seconds, dry_run=dry_run, wait=wait)
         report.show_removed(removed, dry_run=dry_run)
+
+
+@app.command()
+def repair(
+    directory: Dir,
+    version: Annotated[str | None, typer.Option(metavar="VERSION", help="This version alone, and not all.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="CONFIG", help="The config of the output, to make from the cache or the source."),
+    ] = None,
+    wait: Wait = 0.0,
+) -> None:
+    """Put whole files in the place of damaged and missing ones: the bytes that were published.
+
+    They come from another version that has them, from the mirror, or are made of the cache or the source. The exit
+    status is 1 when something is left.
+
+    \b
+    recordmill repair out/flights
+    recordmill repair out/flights --config flights.yaml
+    """
+    with errors_as_messages():
+        from pipeline.config import load
+
+        loaded = load(str(config)) if config is not None else None
+        log_to_stderr(logging.INFO)
+        from pipeline import report
+        from pipeline.repair import repair as mend
+
+        found = mend(str(directory), version=version, config=loaded, wait=wait)
+        report.show_repairs(found)
+        if any(version.left for version in found):
+            raise typer.Exit(1)
+
+
+@app.command()
+def reindex(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="TFRecord files, of any writer.")],
+    level: Annotated[int, typer.Option(metavar="N", min=1, max=9, help="1 is fastest, 9 smallest.")] = 1,
+) -> None:
+    """Write TFRecord files anew, in their place, as gzip in blocks with an index: the same records.
+
+    \b
+    recordmill reindex old/*.tfrecord.gz --level 6
+    """
+    with errors_as_messages():
+        from pipeline import report
+        from pipeline.foreign import reindex as index
+
+        for file in files:
+            report.show_reindexed(index(str(file), level=level))
