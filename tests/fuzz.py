@@ -32,7 +32,7 @@ from transforms.partition import BadRow  # noqa: E402
 from transforms.sources import open_source  # noqa: E402
 
 KINDS = [*TYPED, "webdataset", "images"]
-BATCH = 500
+BATCH = 2500
 SECONDS = 10.0  # for one input
 MEMORY = 6 << 30  # of address space: that of the libraries themselves, and some
 EXTREMES = [b"\0" * 4, b"\xff" * 4, b"\xff\xff\xff\x7f", b"\0\0\0\x80", b"\xff" * 8, b"\xff" * 7 + b"\x7f", b'"', b"\n"]
