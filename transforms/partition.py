@@ -30,6 +30,7 @@ class FileSlice:
     num_bytes: int  # raw bytes to read, for balance and rates
     first_row: int  # rows of the file before this slice
     fingerprint: str  # hash of the slice's content and of what else of the file it needs (header, footer)
+    num_rows: int | None = None  # where the file says so: what is read is held against it
 
 
 @dataclass(frozen=True)

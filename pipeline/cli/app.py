@@ -1,7 +1,7 @@
 """The command ``recordmill``: what its subcommands share.
 
 Exit status: 0 done, or nothing to do; 1 failed, or faults were found; 2 the config or the command is wrong; 130 stopped
-by Ctrl-C.  Each command imports what it needs when it runs, so that help comes at once.
+by Ctrl-C or SIGTERM.  Each command imports what it needs when it runs, so that help comes at once.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,7 +43,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines."
 
 @contextlib.contextmanager
 def errors_as_messages() -> Iterator[None]:
-    """One message on stderr and the exit status for whatever goes wrong; with RECORDMILL_TRACEBACK=1 the traceback."""
+    """One message on stderr and the exit status for whatever goes wrong; with RECORDMILL_TRACEBACK=1 the traceback.
+
+    SIGTERM, with which schedulers stop a command, stops it as Ctrl-C does."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
         sys.stdout.flush()

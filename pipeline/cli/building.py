@@ -145,7 +145,7 @@ def replay(
 ) -> None:
     """Write the bad rows of the latest version for you to put right; a build with `corrections: FILE` takes them in.
 
-    
+    \b
     recordmill replay flights.yaml
     """
     with errors_as_messages():
@@ -158,3 +158,60 @@ def replay(
 
         found = write_corrections(loaded, str(output.resolve()) if output else None)
         report.show_replayed(found, config_path=str(config), named=loaded.corrections is not None)
+
+
+@app.command()
+def schedule(
+    config: ConfigPath,
+    kind: Annotated[
+        str,
+        typer.Option("--for", metavar="KIND", help="cron, systemd, airflow, kubernetes or cloud-scheduler."),
+    ],
+    at: Annotated[str, typer.Option(metavar="CRON", help="Minute, hour, day, month and weekday.")] = "0 3 * * *",
+    overrides: Overrides = None,
+    retries: Annotated[int, typer.Option(min=0, metavar="N", help="How often to try again after a failure.")] = 2,
+    timeout: Annotated[str, typer.Option(metavar="TIME", help="Of one try, such as 90m or 6h.")] = "6h",
+    on_failure: Annotated[
+        str | None, typer.Option(metavar="COMMAND", help="What the shell runs when no try is left: your alert.")
+    ] = None,
+    image: Annotated[
+        str | None, typer.Option(metavar="IMAGE", help="For containers: an image with recordmill.")
+    ] = None,
+    mount: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHAT:PATH",
+            help="For containers: the volume claim, or NFS server:/share, with config and data, and where it goes.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write the files there; printed if not said.")
+    ] = None,
+) -> None:
+    """Print or write what makes a scheduler build CONFIG by the clock.
+
+    \b
+    recordmill schedule flights.yaml --for cron --on-failure 'mail -s flights me@example.com </dev/null'
+    recordmill schedule flights.yaml --for systemd --at '30 2 * * 1-5' -o ~/.config/systemd/user
+    recordmill schedule /data/flights.yaml --for kubernetes --image mill:1 --mount datasets:/data
+    """
+    with errors_as_messages():
+        from pipeline.config import load
+        from pipeline.schedule import Schedule, units
+        from pipeline.values import parse_duration
+        from transforms.errors import ConfigError
+        from transforms.files import write_committed
+
+        loaded = load(str(config), overrides or [])
+        try:
+            seconds = int(parse_duration(timeout))
+        except ValueError as error:
+            raise ConfigError(f"--timeout {timeout!r}: {error}") from error
+        plan = Schedule(loaded, at, overrides or (), retries, seconds, on_failure=on_failure, image=image, mount=mount)
+        for name, content in units(kind, plan).items():
+            if output is None:
+                typer.echo(f"# ---- {name}\n{content}" if kind == "systemd" else content, nl=False)
+            else:
+                output.mkdir(parents=True, exist_ok=True)
+                write_committed(str(output / name), content)
+                typer.echo(str(output / name))

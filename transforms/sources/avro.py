@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -81,6 +81,10 @@ def _slices(path: str, target_bytes: int) -> Iterator[FileSlice]:
         with named(path, "Avro"):
             file.seek(0)
             for block in _fastavro().block_reader(file):
+                if block.num_records < 0:
+                    raise SourceError(
+                        f"{path}: damaged: the block at byte {block.offset} has {block.num_records} records"
+                    )
                 end, rows = block.offset + block.size, rows + block.num_records
                 if end - start >= target_bytes:
                     cuts.append((start, end, first_row))
@@ -119,8 +123,9 @@ def _batches(
     piece: FileSlice, header: bytes, blocks: io.BufferedReader, columns: frozenset[str] | None
 ) -> Iterator[RawBatch]:
     stream = _Chained(header, blocks)
-    records = _fastavro().reader(stream)
-    schema = records.writer_schema
+    found = _fastavro().block_reader(stream)
+    records = _records(piece, found)
+    schema = found.writer_schema
     kind = _arrow_type(schema, {}, ())
     if not pa.types.is_struct(kind):
         raise SourceError(f"{piece.path}: its values are {schema!r}, not records; a row must be a record")
@@ -135,6 +140,17 @@ def _batches(
         batch = pa.RecordBatch.from_arrays(arrays, schema=wanted) if arrays else _without_columns(len(rows))
         yield from raw_batches(piece.path, [batch], first_row=row)
         row += len(rows)
+
+
+def _records(piece: FileSlice, blocks: Iterable[Any]) -> Iterator[Any]:
+    """The records of the blocks, which have to hold as many as they say, and nothing besides."""
+    for block in blocks:
+        yield from block
+        if block.bytes_.read(1):
+            raise SourceError(
+                f"{piece.path}: damaged: a block in the bytes {piece.start} to {piece.end} holds more than its "
+                f"{block.num_records} records"
+            )
 
 
 def _take(records: Iterator[Any], stream: _Chained) -> list[Any]:
@@ -177,6 +193,9 @@ class _Chained(io.RawIOBase):
             found += self._blocks.read(size - len(found) if size >= 0 else -1)
         self.num_bytes += len(found)
         return found
+
+    def tell(self) -> int:
+        return self.num_bytes
 
 
 def _arrow_type(schema: Any, named_types: dict[str, pa.DataType | None], path: tuple[str, ...]) -> pa.DataType:

@@ -117,10 +117,10 @@ def _slices(path: str, target_bytes: int) -> Iterator[FileSlice]:
             hashed.update(file.read(num_bytes))
             end, rows = end + num_bytes, rows + records
             if end - start >= target_bytes:
-                yield FileSlice(path, start, end, end - start, first_row, hashed.hexdigest())
+                yield FileSlice(path, start, end, end - start, first_row, hashed.hexdigest(), rows)
                 start, first_row, rows, hashed = end, first_row + rows, 0, xxhash.xxh3_128()
         if end > start:
-            yield FileSlice(path, start, end, end - start, first_row, hashed.hexdigest())
+            yield FileSlice(path, start, end, end - start, first_row, hashed.hexdigest(), rows)
 
 
 def _cuts(path: str) -> Iterator[tuple[int, int]] | None:
@@ -146,15 +146,22 @@ def _payloads(piece: FileSlice) -> Iterator[list[bytes]]:
 
     Raises SourceError, which names record and offset, where the file is damaged; a file that changed says so.
     """
+    rows = 0
     with SliceStream(piece.path, start=piece.start, end=piece.end) as stored:
         try:
             for records in scan_stream(decompress_stream(stored, name=piece.path), name=piece.path):
+                rows += len(records)
                 yield from _in_parts(records)
         except CorruptError as error:
             stored.check(piece.fingerprint)
             within = f" (of the part from byte {piece.start} on)" if piece.start else ""
             raise SourceError(f"{error}{within}") from error
         stored.check(piece.fingerprint)
+    if piece.num_rows not in (None, rows):
+        raise SourceError(
+            f"{piece.path}: the bytes {piece.start} to {piece.end} hold {rows} records, and their index says "
+            f"{piece.num_rows}: the file is damaged; get it again from where it came from"
+        )
 
 
 def _in_parts(records: Records) -> Iterator[list[bytes]]:
