@@ -113,7 +113,16 @@ def _make_again(again: Again, layout: Layout, drop_list: DropList) -> str | None
     )
     write_bad_rows(config, partitions, made.block_files, made.folder)
     record_uses(layout, name, maker.used)
-    publish(layout, made.folder, manifest, spec, schema=spec.rows.schema, analyzed=_analyzed(again.folder), point=False)
+    publish(
+        layout,
+        made.folder,
+        manifest,
+        spec,
+        schema=spec.rows.schema,
+        files=made.block_files,
+        analyzed=_analyzed(again.folder),
+        point=False,
+    )
     remove_folder(again.folder)
     return name
 

@@ -67,7 +67,7 @@ def test_a_csv_becomes_a_published_version(tmp_path: Path) -> None:
     result = run(tmp_path)
     assert (result.rows_read, result.bad_rows, result.splits["all"].rows) == (3, 0, 3)
     assert not result.up_to_date
-    assert sorted(os.listdir(result.path)) == ["all", "manifest.json", "schema.pbtxt"]
+    assert sorted(os.listdir(result.path)) == ["all", "manifest.json", "schema.pbtxt", "stats.pb"]
     assert os.listdir(os.path.join(result.path, "all")) == ["d-all-00000-of-00001.tfrecord.gz"]
     found = sorted(rows(tmp_path), key=lambda row: row["id"])
     assert [row["id"] for row in found] == [1, 2, 3]

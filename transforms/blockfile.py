@@ -1,7 +1,8 @@
 """Block files: what the build of one partition leaves behind, committed whole or not at all.
 
-The stored blocks stand one after the other from offset 0.  Then come a footer in JSON (UTF-8), which holds the index of
-the blocks, the counts of the partition and its bad rows, and a trailer of 20 bytes: the footer's length (uint64,
+The stored blocks stand one after the other from offset 0.  Then come the statistics of the features
+(``statistics.to_bytes``; nothing, where there are none), a footer in JSON (UTF-8), which holds the index of the blocks,
+the counts of the partition and its bad rows, and a trailer of 20 bytes: the footer's length (uint64,
 little-endian), the footer's CRC-32C (uint32, little-endian) and the magic ``RMBLOCK1``.
 """
 
@@ -63,6 +64,7 @@ class BlockFile:
     bad_rows: tuple[SliceRow, ...] = ()
     strays: FeatureValues = field(default_factory=dict)
     in_domains: Mapping[str, int] = field(default_factory=dict)
+    statistics: tuple[int, int, int] = (0, 0, 0)  # where they stand: offset, bytes, CRC-32C
 
 
 @dataclass
@@ -86,8 +88,17 @@ class BlockFileWriter:
         )
         self.output.write(stored)
 
-    def finish(self, counts: Counts, bad_rows: Sequence[SliceRow] = (), domains: DomainCheck | None = None) -> None:
+    def finish(
+        self,
+        counts: Counts,
+        bad_rows: Sequence[SliceRow] = (),
+        domains: DomainCheck | None = None,
+        statistics: bytes = b"",
+    ) -> None:
+        place = (self.output.num_bytes, len(statistics), crc32c(statistics))
+        self.output.write(statistics)
         content = {
+            "statistics": place,
             "counts": dataclasses.asdict(counts),
             "blocks": [list(dataclasses.astuple(block)) for block in self.blocks],
             "bad_rows": [list(dataclasses.astuple(row)) for row in bad_rows],
@@ -119,11 +130,12 @@ def read_block_file(path: str) -> BlockFile:
             counts = Counts(**footer["counts"])
             bad_rows = tuple(SliceRow(*fields) for fields in footer["bad_rows"])
             strays, in_domains = from_plain(footer["strays"]), dict(footer["in_domains"])
+            offset, size, checksum = footer["statistics"]
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptError(f"{path}: not a whole block file ({error}); it is built again") from error
-    if sum(b.num_bytes for b in blocks) != start:
+    if sum(b.num_bytes for b in blocks) != offset or offset + size != start:
         raise CorruptError(f"{path}: its index and its size do not fit; it is built again")
-    return BlockFile(path, blocks, counts, bad_rows, strays, in_domains)
+    return BlockFile(path, blocks, counts, bad_rows, strays, in_domains, (offset, size, checksum))
 
 
 def _read_footer(stream: BinaryIO, size: int) -> tuple[Any, int]:
@@ -141,6 +153,17 @@ def _read_footer(stream: BinaryIO, size: int) -> tuple[Any, int]:
     return json.loads(footer), start
 
 
+def read_statistics(file: BlockFile) -> bytes:
+    """What ``finish`` was given.  Raises CorruptError, which names the path, when it is damaged."""
+    offset, size, checksum = file.statistics
+    with open(file.path, "rb") as stream:
+        stream.seek(offset)
+        content = stream.read(size)
+    if len(content) != size or crc32c(content) != checksum:
+        raise CorruptError(f"{file.path}: its statistics are damaged; the file is built again")
+    return content
+
+
 def read_block(stream: BinaryIO, block: Block, *, path: str) -> bytes:
     """The stored bytes of a block, held against their checksum.  Raises CorruptError, which names path and offset."""
     stream.seek(block.offset)
@@ -154,8 +177,10 @@ def find_damage(path: str) -> str | None:
     """What is wrong with the block file, all of whose blocks are read; None if nothing is, or if there is no file."""
     try:
         with open(path, "rb") as stream:
-            for block in read_block_file(path).blocks:
+            file = read_block_file(path)
+            for block in file.blocks:
                 read_block(stream, block, path=path)
+            read_statistics(file)
     except FileNotFoundError:
         return None
     except CorruptError as error:

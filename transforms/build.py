@@ -22,10 +22,11 @@ from transforms.passes import profile_partition
 from transforms.preprocess import TransformGraph
 from transforms.rows import FeatureRows, PartitionRows, RowSpec
 from transforms.shuffle import random_keys
+from transforms.statistics import Collector, to_bytes
 from transforms.tensors import describe_row
 from transforms.tfrecord import Records
 
-BUILD_FORMAT = 3  # raised when the same inputs give other bytes
+BUILD_FORMAT = 4  # raised when the same inputs give other bytes
 LIBRARIES = ("pyarrow", "isal", "deflate", "zlib-ng")  # whose versions may change the bytes
 
 
@@ -127,7 +128,8 @@ class _NotAsGuessed(Exception):
 
 
 def _build(rows: PartitionRows, writer: BlockFileWriter, spec: BuildSpec) -> None:
-    partition, examples = rows.partition, ExampleMaker(spec)
+    partition, statistics = rows.partition, Collector(spec.rows.splitter.names)
+    examples = ExampleMaker(spec, on_features=statistics.look)
     shuffle = ShuffleSeed(spec.seed, partition.fingerprint) if spec.shuffle == "blocks" else None
     cutter = BlockCutter(writer, spec.stored_as, spec.groups(partition.span), shuffle=shuffle)
     domains = DomainCheck(spec.rows.schema)
@@ -151,6 +153,7 @@ def _build(rows: PartitionRows, writer: BlockFileWriter, spec: BuildSpec) -> Non
         ),
         _in_slices(partition, rows.bad_rows),
         domains,
+        to_bytes(statistics.found),
     )
 
 
@@ -180,9 +183,13 @@ def _deal(partition: Partition, first: int, size: int, spec: BuildSpec) -> np.nd
 
 
 class ExampleMaker:
-    """Feature batches into framed Examples, through the transform graph when there is one."""
+    """Feature batches into framed Examples, through the transform graph when there is one.
 
-    def __init__(self, spec: BuildSpec) -> None:
+    ``on_features`` is shown what is encoded, with the index of the split of each row.
+    """
+
+    def __init__(self, spec: BuildSpec, *, on_features: Callable[[pa.RecordBatch, np.ndarray], None]) -> None:
+        self._on_features = on_features
         self._sequence = spec.rows.schema.sequence
         self._graph = TransformGraph(spec.transform.path, spec.rows.schema) if spec.transform else None
         self._encoder: tuple[pa.Schema, Encoder] | None = None
@@ -202,7 +209,9 @@ class ExampleMaker:
                 split = np.delete(split, list(failed))
             if self._encoder is None or self._encoder[0] != batch.schema:
                 self._encoder = (batch.schema, Encoder(batch.schema, sequence=self._sequence))
-            return self._encoder[1].encode(batch), split
+            records = self._encoder[1].encode(batch)
         except SchemaError as error:
             first = int(rows.rows[0]) + 1 if len(rows.rows) else 1
             raise SchemaError(f"{rows.path}, in the rows from {first} on: {error}") from error
+        self._on_features(batch, split)
+        return records, split
