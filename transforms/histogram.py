@@ -89,7 +89,7 @@ def from_bytes(content: bytes) -> Histograms:
     return found
 
 
-def divergence(old: Mapping[int, int], new: Mapping[int, int]) -> float:
+def divergence(old: Mapping[int, float], new: Mapping[int, float]) -> float:
     """The Jensen–Shannon divergence (Lin 1991) of two histograms, in bits: 0 for the same shape, 1 for nothing in
     common."""
     bins = sorted(old.keys() | new.keys())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pipeline.cli.app import AsJson, Dir, Version, app, errors_as_messages
+from pipeline.cli.app import AsJson, Dir, Version, app, errors_as_messages, log_to_stderr
 
 
 @app.command()
@@ -126,3 +128,27 @@ def cat(
         limit = None if record is None else 1
         rows = decoded(str(file), first=record or 0, limit=limit, sequence=sequence)
         report.show_records(rows, first=record or 0, as_json=as_json)
+
+
+@app.command()
+def report(
+    directory: Dir,
+    version: Version = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to; report.html in DIR if not said.")
+    ] = None,
+    open_it: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
+) -> None:
+    """Write a page on a version: splits, features with plots, what moved since the last version, bad rows.
+
+    \b
+    recordmill report out/flights --open
+    """
+    with errors_as_messages():
+        log_to_stderr(logging.WARNING)
+        from pipeline.page import write_page
+
+        path = write_page(str(directory), version=version, path=str(output) if output else None)
+        typer.echo(path)
+        if open_it:
+            typer.launch(f"file://{os.path.abspath(path)}")
