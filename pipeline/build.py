@@ -187,7 +187,9 @@ class _Build:
             write_bad_rows(self.config, partitions, made.block_files, made.folder)
             record_uses(self.layout, manifest.version, self.maker.used)
             analyzed = to_bytes(self.analyzed) if self.analyzed is not None else None
-            publish(self.layout, made.folder, manifest, spec, schema=schema, files=made.block_files, analyzed=analyzed)
+            publish(
+                self.layout, made.folder, manifest, spec, schema=schema, statistics=made.statistics, analyzed=analyzed
+            )
         note_rates(self.layout, num_bytes=self.maker.num_bytes, seconds=self.maker.clock.steps)
         return self._result(manifest, up_to_date=False, made=made, partitions=len(partitions))
 

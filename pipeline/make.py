@@ -17,6 +17,7 @@ from pipeline.layout import Layout
 from pipeline.plan import Cache, remove_damaged
 from pipeline.shards import PlacedFile, make_shards, plan_shards
 from pipeline.stages import Task, Workers, run_stage
+from pipeline.statistics import of_version
 from transforms.assemble import ShardInfo
 from transforms.blockfile import BlockFile, find_damage, read_block_file
 from transforms.bucket import Bucket, shuffle_bucket
@@ -60,6 +61,7 @@ class Made:
     built: int
     shards: list[ShardInfo]
     taken_shards: int
+    statistics: bytes  # the content of ``statistics.STATISTICS``
 
 
 @dataclass
@@ -146,7 +148,9 @@ class Maker:
                 work_dir=self.work_dir,
             )
             self.num_bytes["assemble"] += sum(shard.num_bytes for shard in shards) if not taken else 0
-        return Made(folder, block_files, built, shards, taken)
+        rows = {split: sum(s.num_records for s in shards if s.split == split) for split in self.config.split_names}
+        with self.clock.step("statistics"):
+            return Made(folder, block_files, built, shards, taken, of_version(block_files, rows))
 
     def _remove_damaged(self) -> bool:
         """Removes the entries of the cache that are damaged, so that they are made again; says whether there were any.

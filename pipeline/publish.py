@@ -14,7 +14,7 @@ from pipeline.config import ALL, Config
 from pipeline.drift import ANALYZED
 from pipeline.layout import MANIFEST, SCHEMA, Layout, Manifest, SourceFile, Totals, new_version
 from pipeline.refresh import TRANSFORM_FOLDERS
-from pipeline.statistics import STATISTICS, of_version
+from pipeline.statistics import STATISTICS
 from transforms.assemble import ShardInfo
 from transforms.blockfile import BlockFile
 from transforms.build import BuildSpec
@@ -35,14 +35,14 @@ def publish(
     spec: BuildSpec,
     *,
     schema: Schema,
-    files: Sequence[BlockFile],
+    statistics: bytes,
     analyzed: bytes | None = None,
     point: bool = True,
 ) -> None:
     """Completes the staged folder, gives it the version's name, and points readers to it, unless told otherwise.
 
     ``schema``: that readers are to see, which may allow more values than the spec's.
-    ``files``: the block files of its partitions, for the statistics.
+    ``statistics``: the content of ``stats.pb`` (``statistics.STATISTICS``).
     ``analyzed``: the histograms of the data that the transform graph was made from (``drift.ANALYZED``).
 
     Raises BuildError when rows were lost or doubled: rows read must equal rows written, bad, dropped and removed, and
@@ -65,8 +65,7 @@ def publish(
     if spec.transform is not None:
         for name in TRANSFORM_FOLDERS:
             shutil.copytree(os.path.join(spec.transform.path, name), os.path.join(folder, name))
-    rows = {split: sum(shard.num_records for shard in shards) for split, shards in manifest.splits.items()}
-    write_committed(os.path.join(folder, STATISTICS), of_version(files, rows))
+    write_committed(os.path.join(folder, STATISTICS), statistics)
     if analyzed is not None:
         write_committed(os.path.join(folder, ANALYZED), analyzed)
     manifest = dataclasses.replace(manifest, files=_digests(folder, manifest))

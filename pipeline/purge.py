@@ -119,7 +119,7 @@ def _make_again(again: Again, layout: Layout, drop_list: DropList) -> str | None
         manifest,
         spec,
         schema=spec.rows.schema,
-        files=made.block_files,
+        statistics=made.statistics,
         analyzed=_analyzed(again.folder),
         point=False,
     )

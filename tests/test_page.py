@@ -22,7 +22,7 @@ def dataset(**columns: pa.Array) -> object:
     batch = pa.RecordBatch.from_pydict(columns)
     collector = Collector(["all"])
     collector.look(batch, np.zeros(batch.num_rows, np.int32))
-    return to_proto(collector.found, {"all": batch.num_rows}).datasets[0]
+    return to_proto(collector.finish(), {"all": batch.num_rows}).datasets[0]
 
 
 def numbers(low: float, high: float) -> pa.Array:

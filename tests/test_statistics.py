@@ -44,7 +44,7 @@ def collect(values: pa.Array, size: int, split: np.ndarray | None = None) -> dic
         collector = Collector(["train", "eval"])
         for begin in range(first, min(first + 3 * size, len(values)), size):
             collector.look(batch.slice(begin, size), split[begin : begin + size])
-        parts.append(from_bytes(to_bytes(collector.found)))
+        parts.append(from_bytes(to_bytes(collector.finish())))
     return add(parts)
 
 

@@ -183,12 +183,12 @@ def test_a_mirror_has_what_the_output_has(store: str, tmp_path: Path) -> None:
     put(f"{store}/1.csv", 0)
     put(f"{store}/2.csv", 400)
     first = run(tmp_path, f"{store}/*.csv", output={"mirror": url, "shards": 1})
-    assert first.mirror is not None and first.mirror.uploaded == 2
+    assert first.mirror is not None and first.mirror.uploaded == 3
     assert mirrored(url, first) and pointer(url) == first.version
     again = run(tmp_path, f"{store}/*.csv", output={"mirror": url, "shards": 1})
     assert again.mirror is not None and (again.mirror.uploaded, again.mirror.copied) == (0, 0)
     second = run(tmp_path, f"{store}/*.csv", output={"mirror": url, "shards": 2})
-    assert second.mirror is not None and (second.mirror.uploaded, second.mirror.copied) == (2, 1)  # the schema
+    assert second.mirror is not None and (second.mirror.uploaded, second.mirror.copied) == (2, 2)  # schema, statistics
     assert mirrored(url, second) and mirrored(url, first) and pointer(url) == second.version
     rollback(str(tmp_path / "out"), first.version)
     assert pointer(url) == first.version

@@ -153,7 +153,7 @@ def _build(rows: PartitionRows, writer: BlockFileWriter, spec: BuildSpec) -> Non
         ),
         _in_slices(partition, rows.bad_rows),
         domains,
-        to_bytes(statistics.found),
+        to_bytes(statistics.finish()),
     )
 
 

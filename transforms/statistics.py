@@ -34,6 +34,8 @@ POINTS = 512  # of the quantiles of a partition, and of a version
 DISTINCT = 1024
 COUNTERS = 1024
 SPARSE = 16
+SPARSE_ROWS = 1024  # at least, of those that are counted then
+LOOK_BYTES = 32 << 20
 GOLDEN = (5**0.5 - 1) / 2
 LONG_BYTES = 256  # values that are longer, in the mean, are no categories: nothing counts them
 
@@ -88,8 +90,11 @@ class FeatureStatistics:
         """The values below which these parts (0 to 1) of all lie."""
         if not len(self.points):
             return np.full(len(ranks), np.nan)
-        reached = np.cumsum(self.weights) - self.weights / 2
-        middle = np.interp(np.asarray(ranks) * self.weights.sum(), reached, self.points)
+        reached, wanted = np.cumsum(self.weights), np.asarray(ranks) * self.weights.sum()
+        if self.kind == "int":  # no value between two values
+            middle = self.points[np.minimum(np.searchsorted(reached, wanted), len(self.points) - 1)]
+        else:
+            middle = np.interp(wanted, reached - self.weights / 2, self.points)
         return np.where(ranks <= 0, self.min, np.where(ranks >= 1, self.max, middle))
 
 
@@ -97,21 +102,49 @@ Statistics = Mapping[tuple[str, str], FeatureStatistics]  # by split and feature
 
 
 class Collector:
-    """Collects the statistics of the feature batches of a partition (see ``docs/architecture.md``)."""
+    """Collects the statistics of the feature batches of a partition (see ``docs/architecture.md``).
+
+    Some batches are looked at together, since a look costs the same for few rows as for many: ``finish`` looks at the
+    last.
+    """
 
     def __init__(self, splits: Sequence[str]) -> None:
         self._splits = splits
-        self.found: dict[tuple[str, str], FeatureStatistics] = {}
+        self._waiting: list[tuple[pa.RecordBatch, np.ndarray]] = []
+        self._waiting_bytes = 0
+        self._seen: list[Statistics] = []
 
     def look(self, batch: pa.RecordBatch, split: np.ndarray) -> None:
         """``split``: the index of the split of each row (int32)."""
+        if self._waiting and self._waiting[0][0].schema != batch.schema:
+            self._look()
+        self._waiting.append((batch, split))
+        self._waiting_bytes += batch.nbytes
+        if self._waiting_bytes >= LOOK_BYTES:
+            self._look()
+
+    def finish(self) -> Statistics:
+        """Of all that was seen."""
+        self._look()
+        return add(self._seen)
+
+    def _look(self) -> None:
+        if not self._waiting:
+            return
+        split = np.concatenate([split for _, split in self._waiting])
+        table = pa.Table.from_batches([batch for batch, _ in self._waiting])
+        self._waiting, self._waiting_bytes = [], 0
+        found: dict[tuple[str, str], FeatureStatistics] = {}
         for number, rows in enumerate(np.bincount(split, minlength=len(self._splits)).tolist()):
             if rows:
-                part = batch if rows == batch.num_rows else batch.filter(pa.array(split == number))
+                part = table if rows == table.num_rows else table.filter(pa.array(split == number))
                 for name, column in zip(part.schema.names, part.columns, strict=True):
-                    key = (self._splits[number], name)
-                    seen = _of_column(column)
-                    self.found[key] = _sum([self.found[key], seen]) if key in self.found else seen
+                    found[self._splits[number], name] = _of_column(_in_one(column))
+        self._seen.append(found)
+
+
+def _in_one(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
 def add(parts: Iterable[Statistics]) -> dict[tuple[str, str], FeatureStatistics]:
@@ -182,7 +215,7 @@ def _look_at_bytes(found: FeatureStatistics, column: pa.Array) -> None:
     few, scale = column, 1
     sparse = column.take(pa.array(np.arange(0, len(column), SPARSE)))
     counted = pc.value_counts(sparse)
-    if len(column) >= 64 * SPARSE and len(counted) > len(sparse) / 2:
+    if len(sparse) >= SPARSE_ROWS and len(counted) > len(sparse) / 2:
         few, scale = sparse, SPARSE
         found.hashes = _smallest(_hashes(column))
     else:
@@ -208,8 +241,16 @@ def _hashes(values: pa.Array) -> np.ndarray:
 def _smallest(hashes: np.ndarray) -> np.ndarray:
     if len(hashes) > 4 * DISTINCT:  # of uniform hashes, more than DISTINCT different ones are below this
         low = hashes[hashes < np.uint64(min(2.0**64 - 2048, 2.0**64 * 2 * DISTINCT / len(hashes)))]
-        hashes = low if len(np.unique(low)) >= DISTINCT else hashes
-    return np.unique(hashes)[:DISTINCT]
+        low = _different(low)
+        if len(low) >= DISTINCT:
+            return low[:DISTINCT]
+    return _different(hashes)[:DISTINCT]
+
+
+def _different(hashes: np.ndarray) -> np.ndarray:
+    """Each once, in order; numpy's sort is faster than the hash table of its ``unique``."""
+    hashes = np.sort(hashes)
+    return hashes[np.concatenate([[True], hashes[1:] != hashes[:-1]])] if len(hashes) else hashes
 
 
 def _strongest(values: pa.Array, counts: np.ndarray) -> tuple[pa.Array, np.ndarray]:
@@ -252,7 +293,7 @@ def _sum(parts: Sequence[FeatureStatistics]) -> FeatureStatistics:
         setattr(total, f"length_{name}", choose(getattr(part, f"length_{name}") for part in some))
     numbers = [part for part in some if part.values > part.nan]
     if total.kind == "bytes":
-        total.hashes = np.unique(np.concatenate([part.hashes for part in some]))[:DISTINCT]
+        total.hashes = _different(np.concatenate([part.hashes for part in some]))[:DISTINCT]
         counted = pa.table(
             {
                 "v": pa.concat_arrays([part.top_values for part in some]),
