@@ -166,7 +166,7 @@ def test_the_cloud_script_calls_gcloud(folder: Path) -> None:
 
 
 def test_the_dag_is_python(folder: Path) -> None:
-    """``python tests/airflow_dag.py`` runs it with a real Airflow."""
+    """That much is known; no Airflow has run it yet."""
     made = units("airflow", plan(folder, on_failure='echo "no"'))
     compile(made["recordmill_rows.py"], "recordmill_rows.py", "exec")
 

@@ -254,16 +254,13 @@ def _different(hashes: np.ndarray) -> np.ndarray:
 
 
 def _strongest(values: pa.Array, counts: np.ndarray) -> tuple[pa.Array, np.ndarray]:
-    """The COUNTERS largest, by count and then by value, less the count of the first that is left out."""
-    if len(counts) > 4 * COUNTERS:
-        kept = np.flatnonzero(counts >= np.partition(counts, -COUNTERS - 1)[-COUNTERS - 1])
-        values, counts = values.take(pa.array(kept)), counts[kept]
-    order = pc.sort_indices(pa.table({"n": counts, "v": values}), sort_keys=[("n", "descending"), ("v", "ascending")])
-    values, counts = values.take(order), counts[order.to_numpy()].astype(np.int64)
+    """By count and then by value; where there are more than COUNTERS, each less the count of the first that is out."""
     if len(counts) > COUNTERS:
-        counts = counts[:COUNTERS] - counts[COUNTERS]
-        counts = counts[counts > 0]
-    return values.slice(0, len(counts)), counts
+        least = np.partition(counts, -COUNTERS - 1)[-COUNTERS - 1]
+        kept = np.flatnonzero(counts > least)
+        values, counts = values.take(pa.array(kept)), counts[kept] - least
+    order = pc.sort_indices(pa.table({"n": counts, "v": values}), sort_keys=[("n", "descending"), ("v", "ascending")])
+    return values.take(order), counts[order.to_numpy()].astype(np.int64)
 
 
 def _shorten_points(found: FeatureStatistics) -> None:
