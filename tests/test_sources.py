@@ -446,3 +446,31 @@ feature { name: "##SEQUENCE##" type: STRUCT struct_domain { feature { name: "cli
     build(load(str(tmp_path / "b.yaml")))
     before, after = (inspect(str(tmp_path / name), rows=2).rows["all"] for name in ("a", "b"))
     assert sorted(map(str, before)) == sorted(map(str, after)) and "[[1, 2]" in str(before)
+
+
+@pytest.mark.parametrize(("count", "message"), [(18, "holds more than its 9 records"), (1, "has -1 records")])
+def test_an_avro_block_that_does_not_hold_what_it_says(tmp_path: Path, count: int, message: str) -> None:
+    """The number of a block's records is in no checksum; 10 is written as 20."""
+    path = tmp_path / "a.avro"
+    avro(path, [{"name": "x", "type": "long"}], [{"x": i} for i in range(10)])
+    content = bytearray(path.read_bytes())
+    at = content.rindex(content[-16:], 0, len(content) - 16) + 16  # behind the header's sync marker
+    assert content[at] == 20
+    content[at] = count
+    path.write_bytes(content)
+    source = open_source("avro", {})
+    with pytest.raises(SourceError, match=message):
+        for partition in source.partitions([str(path)], target_bytes=1000):
+            list(source.read(partition, on_bad_row=print))
+
+
+def test_an_index_that_does_not_hold_what_it_says(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(make_contents(tmp_path)["tfrecord ours"])
+    source = open_source("tfrecord", {})
+    (partition,) = source.partitions([str(path)], target_bytes=1 << 30)
+    wrong = replace(partition.slices[0], num_rows=7)
+    with pytest.raises(SourceError, match="a.tfrecord: the bytes 0 to .* hold 3000 records, and their index says 7"):
+        list(source.read(replace(partition, slices=(wrong,)), on_bad_row=print))
