@@ -65,13 +65,14 @@ def _histogram(feature: Any) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _laid_over(edges: np.ndarray, own: np.ndarray, counts: np.ndarray) -> list[float]:
-    """The counts between the edges, and of a histogram without width, at its one value, as a bucket of its own."""
+    """The counts at each edge, of a histogram without width, and then those between the edges, of all others."""
+    at, between = np.zeros(len(edges)), np.zeros(len(edges) - 1)
     if own[0] == own[-1]:
-        place = int(np.searchsorted(edges, own[0]))
-        return [float(counts.sum()) if i == 2 * place else 0.0 for i in range(2 * len(edges))]
-    upto = np.interp(edges, own, np.concatenate([[0.0], np.cumsum(counts)]))
-    between = np.diff(upto)
-    return [float(between[i // 2]) if i % 2 and i // 2 < len(between) else 0.0 for i in range(2 * len(edges))]
+        at[np.searchsorted(edges, own[0])] = counts.sum()
+    else:
+        between = np.diff(np.interp(edges, own, np.concatenate([[0.0], np.cumsum(counts)])))
+    found: list[float] = np.concatenate([at, between]).tolist()
+    return found
 
 
 def _shares(feature: Any) -> dict[str, float]:

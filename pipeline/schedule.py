@@ -48,7 +48,7 @@ class Schedule:
     def name(self) -> str:
         """``recordmill-flights``, as units, jobs and pods may be called."""
         plain = "".join(letter if letter.isalnum() else "-" for letter in self.config.name.lower())
-        return f"recordmill-{plain.strip('-')}"[:52]  # a CronJob's pods are named after it, in 63 letters
+        return f"recordmill-{plain.strip('-')}"[:52].rstrip("-")  # a CronJob's pods are named after it, in 63 letters
 
     @property
     def command(self) -> list[str]:
@@ -198,7 +198,7 @@ ON_FAILURE = {on_failure}
 
 def alert(context):
     if ON_FAILURE is not None:
-        subprocess.run(ON_FAILURE, shell=True, check=False)
+        subprocess.run(["/bin/sh", "-c", ON_FAILURE], check=False)
 
 
 @dag(

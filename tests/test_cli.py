@@ -159,3 +159,21 @@ def test_no_tensorflow_without_preprocessing(folder: Path) -> None:
     commands = [["build", "c.yaml"], ["inspect", "out", "-n", "1"], ["verify", "out"], ["init", "rows.csv"]]
     loaded = imported(run_it + f"assert all(CliRunner().invoke(app, c).exit_code == 0 for c in {commands!r})")
     assert not loaded & {"tensorflow", "tensorflow_transform"}
+
+
+def test_sigterm_stops_as_ctrl_c_does(folder: Path) -> None:
+    """Schedulers stop what they started with it.  The build waits here for one that holds the lock."""
+    from pipeline.layout import Layout
+    from pipeline.lock import output_lock
+
+    layout = Layout(str(folder / "out"))
+    layout.claim()
+    command = [str(Path(sys.executable).with_name("recordmill")), "build", "c.yaml", "--wait", "60"]
+    with output_lock(layout):
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert "wait" in line, line
+        process.terminate()
+        errors = process.stderr.read()
+    assert process.wait(30) == 130 and "error: stopped" in errors

@@ -143,7 +143,8 @@ def test_kubernetes_takes_the_manifest(folder: Path) -> None:
 
 def test_the_cloud_script_calls_gcloud(folder: Path) -> None:
     """With a gcloud that writes down what it is called with: the real one is not here."""
-    made = units("cloud-scheduler", container(folder, on_failure="echo 'it, failed'"))
+    schedule = container(folder, on_failure="echo 'it, failed'")
+    made = units("cloud-scheduler", schedule)
     script = folder / "recordmill-rows.sh"
     script.write_text(made[script.name])
     shellcheck = Path(sys.executable).with_name("shellcheck")
@@ -160,7 +161,7 @@ def test_the_cloud_script_calls_gcloud(folder: Path) -> None:
     subprocess.run(["bash", script], env=environment | {"SERVICE_ACCOUNT": "a@p"}, check=True)
     deploy, _, create = (json.loads(line) for line in (folder / "calls").read_text().splitlines())
     assert deploy[:4] == ["run", "jobs", "deploy", "recordmill-rows"]
-    assert f"--args=^~^-c~{container(folder, on_failure=chr(101) + 'cho ' + repr('it, failed')).shell}" in deploy
+    assert f"--args=^~^-c~{schedule.shell}" in deploy
     assert create[:5] == ["scheduler", "jobs", "create", "http", "recordmill-rows"]
     assert "--schedule=0 3 * * *" in create
 
@@ -192,6 +193,11 @@ def test_the_dockerfile_is_as_hadolint_likes() -> None:
 def test_what_makes_no_sense_is_said(folder: Path, kind: str, more: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         units(kind, plan(folder, **more))
+
+
+def test_a_long_name_still_names_a_pod(folder: Path) -> None:
+    (folder / "c.yaml").write_text(CONFIG.replace("rows\n", f"{'a' * 40}.{'b' * 40}\n", 1))
+    assert plan(folder).name == f"recordmill-{'a' * 40}"
 
 
 def test_each_kind_is_written(folder: Path) -> None:

@@ -35,7 +35,7 @@ DISTINCT = 1024
 COUNTERS = 1024
 SPARSE = 16
 SPARSE_ROWS = 1024  # at least, of those that are counted then
-LOOK_BYTES = 32 << 20
+LOOK_BYTES = 32 << 20  # of features that are looked at together
 GOLDEN = (5**0.5 - 1) / 2
 LONG_BYTES = 256  # values that are longer, in the mean, are no categories: nothing counts them
 
@@ -116,12 +116,13 @@ class Collector:
 
     def look(self, batch: pa.RecordBatch, split: np.ndarray) -> None:
         """``split``: the index of the split of each row (int32)."""
-        if self._waiting and self._waiting[0][0].schema != batch.schema:
+        num_bytes = batch.nbytes
+        if self._waiting and (
+            self._waiting[0][0].schema != batch.schema or self._waiting_bytes + num_bytes > LOOK_BYTES
+        ):
             self._look()
         self._waiting.append((batch, split))
-        self._waiting_bytes += batch.nbytes
-        if self._waiting_bytes >= LOOK_BYTES:
-            self._look()
+        self._waiting_bytes += num_bytes
 
     def finish(self) -> Statistics:
         """Of all that was seen."""
@@ -212,18 +213,21 @@ def _look_at_bytes(found: FeatureStatistics, column: pa.Array) -> None:
     if found.length_sum > LONG_BYTES * found.values:
         found.text = _is_text(column[:: max(1, len(column) // 8)])
         return
-    few, scale = column, 1
-    sparse = column.take(pa.array(np.arange(0, len(column), SPARSE)))
-    counted = pc.value_counts(sparse)
-    if len(sparse) >= SPARSE_ROWS and len(counted) > len(sparse) / 2:
-        few, scale = sparse, SPARSE
-        found.hashes = _smallest(_hashes(column))
-    else:
-        counted = pc.value_counts(few)
-        found.hashes = _smallest(_hashes(counted.field("values")))
+    counted, scale = _counted(column)
     values, counts = counted.field("values"), counted.field("counts").to_numpy() * scale
+    found.hashes = _smallest(_hashes(values if scale == 1 else column))
     found.text = _is_text(values.slice(0, 256))
     found.top_values, found.top_counts = _strongest(values.cast(pa.large_binary()), counts)
+
+
+def _counted(column: pa.Array) -> tuple[pa.StructArray, int]:
+    """The different values with their counts, and how many values each counted one stands for."""
+    if len(column) >= SPARSE * SPARSE_ROWS:
+        sparse = column.take(pa.array(np.arange(0, len(column), SPARSE)))
+        counted = pc.value_counts(sparse)
+        if len(counted) > len(sparse) / 2:
+            return counted, SPARSE
+    return pc.value_counts(column), 1
 
 
 def _is_text(values: pa.Array) -> bool:
