@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypedDict
 
 from pipeline.analysis import accumulator_folders, make_transform
@@ -27,6 +27,7 @@ from pipeline.reasons import reasons
 from pipeline.refresh import code_outline, graph_inputs, kept_transform
 from pipeline.schema import check_inferred, check_values, read_schema
 from pipeline.stages import Task, Workers, check_runner
+from pipeline.times import StageTime, TaskTime, by_stage, read_times
 from pipeline.versions import find_missing
 from transforms.build import Transform
 from transforms.errors import CorruptError
@@ -55,7 +56,8 @@ class SplitResult:
 class BuildResult:
     """What a build did.  ``reasons``: what is different from the version before.
 
-    ``seconds``: from the first look at the source to the published version; ``steps``: each."""
+    ``seconds``: from the first look at the source to the published version; ``steps``: each.  ``stages``, ``tasks``:
+    what the workers did with their time."""
 
     version: str
     path: str
@@ -74,6 +76,8 @@ class BuildResult:
     reasons: Sequence[str]
     warnings: Sequence[str]
     steps: Mapping[str, float]
+    stages: Sequence[StageTime] = ()
+    tasks: Sequence[TaskTime] = field(default=(), repr=False)
     versions_made_again: Sequence[str] = ()
     bad_rows_file: str | None = None
     mirror: Synced | None = None
@@ -300,6 +304,7 @@ class _Build:
             return Schema.from_text(stream.read(), path=stream.name)
 
     def _result(self, manifest: Manifest, *, up_to_date: bool, made: Made | None, partitions: int) -> BuildResult:
+        times = read_times(self.work_dir)
         splits = {
             split: SplitResult(
                 rows=sum(s.num_records for s in shards), shards=len(shards), num_bytes=sum(s.num_bytes for s in shards)
@@ -327,4 +332,6 @@ class _Build:
             reasons=tuple(self.reasons),
             warnings=tuple(self.warnings.messages),
             steps=dict(self.maker.clock.steps),
+            stages=by_stage(times),
+            tasks=times,
         )

@@ -13,7 +13,7 @@ from typing import Any
 from pipeline.badrows import FILE
 from pipeline.compare import distances
 from pipeline.layout import Layout, Manifest
-from pipeline.report import size
+from pipeline.printing import size
 from pipeline.statistics import STATISTICS
 from transforms.errors import CorruptError
 from transforms.files import write_committed

@@ -20,6 +20,7 @@ from typing import Any
 
 import apache_beam as beam
 
+from pipeline import times
 from pipeline.config import Config
 from pipeline.progress import Advance, progress
 from runners import start
@@ -29,6 +30,7 @@ from transforms.errors import BadRowsError, BuildError, ConfigError, RecordmillE
 from transforms.files import write_committed
 from transforms.fingerprint import digest
 from transforms.partition import BadRow
+from transforms.timing import measured
 
 # Of raw data, from which on worker processes are worth the 8 s that they take to start and to import TensorFlow: two
 # threads, which share the GIL where tensors are made, apply a graph at 1.4 times the speed of one.
@@ -106,17 +108,28 @@ class RunTask(beam.DoFn):
     does, and the runner may try again.
     """
 
-    def __init__(self, function: Callable[[Any, str], None], tasks_file: str, errors_folder: str) -> None:
+    def __init__(self, label: str, function: Callable[[Any, str], None], tasks_file: str, work_dir: str) -> None:
+        self._label = label
         self._function = function
         self._tasks_file = tasks_file
-        self._errors_folder = errors_folder
+        self._work_dir = work_dir
 
     def process(self, stored: Stored) -> Iterator[None]:
         task = _load(self._tasks_file, stored)
         if os.path.exists(task.output) or _stopped.is_set():
             return
+        begin = time.time()
         try:
-            self._function(task.argument, task.output)
+            with measured() as stopwatch:
+                self._function(task.argument, task.output)
+            times.note(
+                self._work_dir,
+                stage=self._label,
+                task=task.name,
+                begin=begin,
+                num_bytes=task.num_bytes,
+                stopwatch=stopwatch,
+            )
         except RecordmillError as error:
             self._report(task, error)
         except Exception as error:
@@ -135,7 +148,7 @@ class RunTask(beam.DoFn):
             "rows": rows,
             "allowed": getattr(error, "allowed", None),
         }
-        write_committed(_report_path(self._errors_folder, task), json.dumps(report))
+        write_committed(_report_path(self._work_dir, task), json.dumps(report))
 
 
 def run_stage(
@@ -153,7 +166,7 @@ def run_stage(
     tasks_file = os.path.join(work_dir, f"{label}-{digest([task.output for task in todo])}.tasks")
     stored = _store(todo, tasks_file)
     pipeline = workers.pipeline(todo)
-    _ = pipeline | beam.Create(stored) | label >> beam.ParDo(RunTask(function, tasks_file, work_dir))
+    _ = pipeline | beam.Create(stored) | label >> beam.ParDo(RunTask(label, function, tasks_file, work_dir))
     with (
         progress(label, tasks=len(todo), num_bytes=sum(task.num_bytes for task in todo)) as advance,
         _short_switches(),

@@ -19,6 +19,7 @@ from transforms.files import committed, link_or_copy
 from transforms.fingerprint import read_chunks
 from transforms.partition import Block
 from transforms.tfrecord import crc32c, crc32c_join, scan
+from transforms.timing import step, timed
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,14 @@ def assemble_shard(plan: ShardPlan, folder: str, *, compression: Compression) ->
     blocks: list[Block] = []
     sha256 = hashlib.sha256()
     path = os.path.join(folder, plan.name)
-    with committed(path, sync_name=False) as output:
+    with step("write"), committed(path, sync_name=False) as output:
 
         def write(content: bytes) -> None:
             sha256.update(content)
             output.write(content)
 
         write(compression.head())
-        for stored, block in _stored(plan, compression):
+        for stored, block in timed("read", _stored(plan, compression)):
             blocks.append(dataclasses.replace(block, offset=output.num_bytes))
             write(stored)
         write(compression.tail(blocks))
@@ -107,7 +108,8 @@ def _cut(piece: Piece, stored: bytes, compression: Compression) -> tuple[bytes, 
     raw = compression.unpack(stored, raw_bytes=piece.block.raw_bytes, name=piece.path)
     offsets = scan(raw, name=piece.path).offsets
     part = memoryview(raw)[int(offsets[piece.first]) : int(offsets[piece.last])]
-    packed = compression.pack(part, num_records=piece.last - piece.first)
+    with step("compress"):
+        packed = compression.pack(part, num_records=piece.last - piece.first)
     return packed.data, Block(
         split=piece.block.split,
         offset=0,

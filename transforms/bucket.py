@@ -12,6 +12,7 @@ from transforms.build import BuildSpec, bucket_name
 from transforms.cut import BlockCutter, ShuffleSeed
 from transforms.fingerprint import digest
 from transforms.tfrecord import Records, scan
+from transforms.timing import timed
 
 BUCKET_BYTES = 64 << 20  # of the source, for one bucket of all splits; bounds the memory of its shuffle
 
@@ -45,7 +46,7 @@ def shuffle_bucket(bucket: Bucket, path: str, *, spec: BuildSpec) -> None:
         seed = ShuffleSeed(spec.seed, name)
         cutter = BlockCutter(writer, spec.compression, (bucket.split,), shuffle=seed, window_bytes=1 << 62)
         for block_file in map(read_block_file, bucket.block_files):
-            for records in _records(block_file, name, spec):
+            for records in timed("read", _records(block_file, name, spec)):
                 cutter.add(records, np.zeros(len(records), dtype=np.int32))
         cutter.finish()
         writer.finish(Counts(rows_read=cutter.num_records, rows_written=cutter.num_records))

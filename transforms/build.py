@@ -25,6 +25,7 @@ from transforms.shuffle import random_keys
 from transforms.statistics import Collector, to_bytes
 from transforms.tensors import describe_row
 from transforms.tfrecord import Records
+from transforms.timing import step
 
 BUILD_FORMAT = 4  # raised when the same inputs give other bytes
 LIBRARIES = ("pyarrow", "isal", "deflate", "zlib-ng")  # whose versions may change the bytes
@@ -134,13 +135,16 @@ def _build(rows: PartitionRows, writer: BlockFileWriter, spec: BuildSpec) -> Non
     cutter = BlockCutter(writer, spec.stored_as, spec.groups(partition.span), shuffle=shuffle)
     domains = DomainCheck(spec.rows.schema)
     for batch in rows:
-        domains.look(batch.features)
+        with step("check"):
+            domains.look(batch.features)
         records, group = examples.of(batch, on_bad_row=rows.bad_rows.append)
         if spec.shuffle == "rows":
             group = group * spec.buckets_of(partition.span) + _deal(partition, cutter.num_records, len(group), spec)
         cutter.add(records, group)
     cutter.finish()
     rows.check()
+    with step("statistics"):
+        found = to_bytes(statistics.finish())
     writer.finish(
         Counts(
             rows_read=rows.rows_read,
@@ -153,7 +157,7 @@ def _build(rows: PartitionRows, writer: BlockFileWriter, spec: BuildSpec) -> Non
         ),
         _in_slices(partition, rows.bad_rows),
         domains,
-        to_bytes(statistics.finish()),
+        found,
     )
 
 
@@ -202,16 +206,19 @@ class ExampleMaker:
         batch, split = rows.features, rows.split
         try:
             if self._graph:
-                batch, failed = self._graph.transform_good(batch)
+                with step("preprocess"):
+                    batch, failed = self._graph.transform_good(batch)
                 for position, reason in failed.items():
                     shown = describe_row(rows.features, position)
                     on_bad_row(BadRow(rows.path, int(rows.rows[position]), None, shown, reason))
                 split = np.delete(split, list(failed))
             if self._encoder is None or self._encoder[0] != batch.schema:
                 self._encoder = (batch.schema, Encoder(batch.schema, sequence=self._sequence))
-            records = self._encoder[1].encode(batch)
+            with step("encode"):
+                records = self._encoder[1].encode(batch)
         except SchemaError as error:
             first = int(rows.rows[0]) + 1 if len(rows.rows) else 1
             raise SchemaError(f"{rows.path}, in the rows from {first} on: {error}") from error
-        self._on_features(batch, split)
+        with step("statistics"):
+            self._on_features(batch, split)
         return records, split

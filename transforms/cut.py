@@ -10,6 +10,7 @@ import numpy as np
 from transforms.compression import Compression
 from transforms.shuffle import permutation
 from transforms.tfrecord import Records, gather
+from transforms.timing import step
 
 BLOCK_BYTES = 1 << 20  # raw bytes at which a block is closed
 WINDOW_BYTES = 32 << 20  # raw records held to be shuffled among each other
@@ -68,10 +69,12 @@ class BlockCutter:
         self._numbers.append(group)
         self._held += records.data.nbytes
         if self._held >= self._window_bytes:
-            self._flush(last=False)
+            with step("cut"):
+                self._flush(last=False)
 
     def finish(self) -> None:
-        self._flush(last=True)
+        with step("cut"):
+            self._flush(last=True)
 
     def _flush(self, *, last: bool) -> None:
         """Writes the window's whole blocks; what is left of each group opens the next window, unless it is the last."""
@@ -128,8 +131,10 @@ class BlockCutter:
         return gather(parts, where[0].astype(np.int32), where[1], out=self._buffer)[:num_bytes]
 
     def _write_block(self, name: str, raw: np.ndarray, num_records: int) -> None:
-        packed = self._compression.pack(raw, num_records=num_records)
-        self._sink.add(name, packed.data, raw_bytes=raw.nbytes, num_records=num_records, checksum=packed.checksum)
+        with step("compress"):
+            packed = self._compression.pack(raw, num_records=num_records)
+        with step("write"):
+            self._sink.add(name, packed.data, raw_bytes=raw.nbytes, num_records=num_records, checksum=packed.checksum)
 
 
 def cut_points(sizes: np.ndarray) -> list[int]:

@@ -17,6 +17,7 @@ from transforms.infer import profile
 from transforms.partition import BadRow, BadRowLimit, Partition, redacted
 from transforms.reading import Reader, SourceSpec
 from transforms.rows import PartitionRows, RowSpec
+from transforms.timing import step, timed
 
 if TYPE_CHECKING:
     from transforms.analyze import PhaseSpec
@@ -37,7 +38,8 @@ def profile_partition(
     at it.
     """
     rejected: list[BadRow] = []
-    found = profile(Reader(partition, source, rejected.append).read())
+    with step("infer"):
+        found = profile(timed("read", Reader(partition, source, rejected.append).read()))
     at_fault = [row for row in rejected if row.column is not None]
     if not bad_row_limit.allows(len(at_fault)):
         rows = redacted(sorted(rejected, key=lambda row: (row.path, row.row)), redact)
@@ -47,7 +49,8 @@ def profile_partition(
 
 def index_partition(partition: Partition, path: str, *, source: SourceSpec, columns: Sequence[str]) -> None:
     """Commits the index of the partition's keys (``drop.index_keys``); rows that the source rejects have none."""
-    index_keys(source.open(), partition, path, columns=columns, on_bad_row=lambda row: None)
+    with step("keys"):
+        index_keys(source.open(), partition, path, columns=columns, on_bad_row=lambda row: None)
 
 
 def count_partition(partition: Partition, path: str, *, rows: RowSpec, split: str | None) -> None:
@@ -55,7 +58,9 @@ def count_partition(partition: Partition, path: str, *, rows: RowSpec, split: st
 
     Raises BadRowsError when more rows could not become features than may be bad.
     """
-    write_checked(path, to_bytes(count(read_features(partition, rows=rows, split=split))))
+    with step("count"):
+        histograms = count(read_features(partition, rows=rows, split=split))
+    write_checked(path, to_bytes(histograms))
 
 
 def observe_partition(partition: Partition, path: str, *, rows: RowSpec) -> None:
@@ -71,7 +76,8 @@ def observe_partition(partition: Partition, path: str, *, rows: RowSpec) -> None
             check.look(batch)
             yield batch
 
-    values = observe(looked_at())
+    with step("observe"):
+        values = observe(looked_at())
     content = {"values": to_plain(values), "strays": to_plain(check.strays), "in_domains": check.values}
     write_checked(path, json.dumps(content))
 
@@ -86,7 +92,8 @@ def accumulate_partition(
     from transforms.analyze import accumulate
 
     partition, sections = argument
-    accumulate(phase.only(sections), read_features(partition, rows=rows, split=split), path)
+    with step("accumulate"):
+        accumulate(phase.only(sections), read_features(partition, rows=rows, split=split), path)
 
 
 def read_features(partition: Partition, *, rows: RowSpec, split: str | None) -> Iterator[pa.RecordBatch]:

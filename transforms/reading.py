@@ -15,6 +15,7 @@ from transforms.partition import BadRow, Partition, RawBatch
 from transforms.sources import Source, open_source
 from transforms.sources.corrected import CorrectedSource, Correction
 from transforms.sources.loaded import Load, LoadedSource
+from transforms.timing import step as step_of
 from transforms.usercode import UserFunction
 
 
@@ -82,7 +83,8 @@ class Reader:
 
     def _prepared(self, raw: RawBatch, step: UserFunction) -> RawBatch:
         try:
-            made = step.function(raw.data)
+            with step_of("prepare"):
+                made = step.function(raw.data)
         except RecordmillError:
             raise
         except Exception as error:

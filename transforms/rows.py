@@ -16,6 +16,7 @@ from transforms.prepare import Preparer
 from transforms.reading import Reader, SourceSpec
 from transforms.schema import Schema
 from transforms.split import Splitter
+from transforms.timing import step, timed
 
 
 @dataclass(frozen=True)
@@ -91,12 +92,15 @@ class PartitionRows:
         reader = Reader(self.partition, self.spec.source, self._reject)
         preparer = Preparer(self.spec.schema)
         columns = self.spec.columns if self.on_raw is None else None
-        for raw in reader.read(columns=columns, declared=self.spec.kinds):
+        for raw in timed("read", reader.read(columns=columns, declared=self.spec.kinds)):
             if self.on_raw is not None:
-                self.on_raw(raw)
+                with step("infer"):
+                    self.on_raw(raw)
             self.rows_read += raw.data.num_rows
-            split = self._assign(raw)
-            features, kept = preparer.prepare(raw, on_bad_row=self.bad_rows.append)
+            with step("split"):
+                split = self._assign(raw)
+            with step("convert"):
+                features, kept = preparer.prepare(raw, on_bad_row=self.bad_rows.append)
             yield FeatureRows(features, split[kept], raw.rows[kept], raw.path)
         self.dropped_rows, self.removed_rows = reader.dropped, reader.removed
         self.rows_read += reader.dropped + reader.removed

@@ -106,6 +106,9 @@ def build(
     runner: Annotated[
         str | None, typer.Option("--runner", metavar="NAME", help="Where to run: the same as --set runner.name=NAME.")
     ] = None,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Say where the time went, and write a trace and a flame graph.")
+    ] = False,
 ) -> None:
     """Build what CONFIG says, and publish it as a new version; what is up to date is not built again.
 
@@ -114,6 +117,7 @@ def build(
     recordmill build flights.yaml --set output.level=6 --set 'splits={train: 0.9, eval: 0.1}'
     recordmill build flights.yaml --quiet --json result.json
     recordmill build flights.yaml --runner flink --set runner.master=localhost:8081
+    recordmill build flights.yaml --profile
     """
     with errors_as_messages():
         from pipeline.config import load
@@ -124,14 +128,21 @@ def build(
 
         from pipeline import report
         from pipeline.build import build as run_build
+        from pipeline.printing import write_json
         from pipeline.progress import shown
 
         with contextlib.nullcontext() if quiet else shown(Console(stderr=True)):
             result = run_build(loaded, wait=wait)
         if json_file is not None:
-            report.write_json(report.build_to_plain(result), str(json_file))
+            write_json(report.build_to_plain(result), str(json_file))
         if not quiet:
             report.show_build(result)
+        if profile:
+            from pipeline.bottleneck import bottlenecks
+            from pipeline.traces import write_traces
+
+            paths = write_traces(result, loaded.output_dir) if result.stages else []
+            report.show_profile(result, bottlenecks(loaded, result), paths)
 
 
 @app.command()

@@ -27,11 +27,11 @@ def inspect(
     recordmill inspect out/flights --rows 3 --split train
     """
     with errors_as_messages():
-        from pipeline import report
+        from pipeline import listing
         from pipeline.inspect import inspect as look
 
         found = look(str(directory), version=version, split=split, rows=rows)
-        report.show_inspection(found, as_json=as_json)
+        listing.show_inspection(found, as_json=as_json)
 
 
 @app.command()
@@ -55,7 +55,7 @@ def verify(
     recordmill verify out/flights --absent drop.csv
     """
     with errors_as_messages():
-        from pipeline import report
+        from pipeline import listing
 
         if absent is not None:
             from pipeline.absent import search
@@ -65,12 +65,12 @@ def verify(
             layout = Layout(str(directory))
             layout.find(version)
             result = search(layout, read_drop_list(str(absent)), versions=[version] if version else None)
-            report.show_absence(result, as_json=as_json)
+            listing.show_absence(result, as_json=as_json)
             raise typer.Exit(1 if result.found or result.not_searched else 0)
         from pipeline.verify import verify as check
 
         found = check(str(directory), version=version)
-        report.show_verification(found, as_json=as_json)
+        listing.show_verification(found, as_json=as_json)
         if found.faults:
             raise typer.Exit(1)
 
@@ -83,10 +83,10 @@ def versions(directory: Dir, as_json: AsJson = False) -> None:
     recordmill versions out/flights
     """
     with errors_as_messages():
-        from pipeline import report
+        from pipeline import listing
         from pipeline.versions import list_versions
 
-        report.show_versions(list_versions(str(directory)), as_json=as_json)
+        listing.show_versions(list_versions(str(directory)), as_json=as_json)
 
 
 Shards = Annotated[list[Path], typer.Argument(metavar="FILE", help="TFRecord files, of any writer.")]
@@ -100,10 +100,10 @@ def count(files: Shards, as_json: AsJson = False) -> None:
     recordmill count out/flights/versions/*/train/*
     """
     with errors_as_messages():
-        from pipeline import report
+        from pipeline import listing
         from pipeline.foreign import count as count_records
 
-        report.show_counts(count_records([str(file) for file in files]), as_json=as_json)
+        listing.show_counts(count_records([str(file) for file in files]), as_json=as_json)
 
 
 @app.command()
@@ -122,12 +122,12 @@ def cat(
     recordmill cat train-00000-of-00016.tfrecord.gz --json | jq .tailnum
     """
     with errors_as_messages():
-        from pipeline import report
+        from pipeline import listing
         from pipeline.foreign import decoded
 
         limit = None if record is None else 1
         rows = decoded(str(file), first=record or 0, limit=limit, sequence=sequence)
-        report.show_records(rows, first=record or 0, as_json=as_json)
+        listing.show_records(rows, first=record or 0, as_json=as_json)
 
 
 @app.command()

@@ -52,7 +52,7 @@ def collect_garbage(
     recordmill gc out/flights --keep 5 --older-than 30d --dry-run
     """
     with errors_as_messages():
-        from pipeline import report
+        from pipeline import listing
         from pipeline.gc import gc as collect
         from pipeline.values import parse_duration
 
@@ -61,7 +61,7 @@ def collect_garbage(
         except ValueError as error:
             raise ConfigError(f"--older-than {older_than}: {error}") from error
         removed = collect(str(directory), keep=keep, older_than=seconds, dry_run=dry_run, wait=wait)
-        report.show_removed(removed, dry_run=dry_run)
+        listing.show_removed(removed, dry_run=dry_run)
 
 
 @app.command()
@@ -88,11 +88,11 @@ def repair(
 
         loaded = load(str(config)) if config is not None else None
         log_to_stderr(logging.INFO)
-        from pipeline import report
+        from pipeline import listing
         from pipeline.repair import repair as mend
 
         found = mend(str(directory), version=version, config=loaded, wait=wait)
-        report.show_repairs(found)
+        listing.show_repairs(found)
         if any(version.left for version in found):
             raise typer.Exit(1)
 
@@ -108,8 +108,8 @@ def reindex(
     recordmill reindex old/*.tfrecord.gz --level 6
     """
     with errors_as_messages():
-        from pipeline import report
+        from pipeline import listing
         from pipeline.foreign import reindex as index
 
         for file in files:
-            report.show_reindexed(index(str(file), level=level))
+            listing.show_reindexed(index(str(file), level=level))

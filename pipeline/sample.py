@@ -1,0 +1,128 @@
+"""Some rows of a config's source, as they are read and as they would be written: what measurements are made on."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.config import Config
+from pipeline.layout import SCHEMA, Layout, Manifest
+from pipeline.plan import list_partitions, row_spec
+from pipeline.schema import given_schema
+from pipeline.source import DATABASES
+from transforms.cut import cut_points
+from transforms.errors import BadRowsError, BuildError, CorruptError
+from transforms.example import Encoder
+from transforms.infer import profile, to_schema
+from transforms.partition import BadRow, Partition, RawBatch
+from transforms.prepare import Preparer
+from transforms.preprocess import TransformGraph
+from transforms.reading import Reader
+from transforms.schema import Schema
+
+FILES = 3  # that are looked at: the first, one in the middle, the last
+RAW_BYTES = 16 << 20  # of Arrow data, of all of them together
+
+
+@dataclass(frozen=True)
+class Sample:
+    """``raw``: as the source holds them; ``features``: prepared; ``written``: what the Examples hold, in one batch.
+
+    ``transform_dir``: of the graph that made ``written`` of ``features``; None where there is none, or none yet.
+    """
+
+    raw: tuple[RawBatch, ...]
+    features: pa.RecordBatch
+    written: pa.RecordBatch
+    schema: Schema
+    transform_dir: str | None
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.written.num_rows)
+
+    def blocks(self, names: Sequence[str] | None = None) -> list[np.ndarray]:
+        """Framed Examples of the rows with these features (None: all), cut into blocks before their compression."""
+        batch = self.written if names is None else self.written.select(list(names))
+        records = Encoder(batch.schema, sequence=self.schema.sequence).encode(batch)
+        cuts = cut_points(np.diff(records.offsets))
+        return [records.data[records.offsets[begin] : records.offsets[end]] for begin, end in itertools.pairwise(cuts)]
+
+
+def take_sample(config: Config) -> Sample:
+    """Reads the sample.  The latest version's schema and transform graph are applied, where there is one.
+
+    Raises BuildError where the source has no rows that could be written.
+    """
+    partitions = list_partitions(config, _some(config.files_by_span) if config.source.format not in DATABASES else None)
+    rejected: list[BadRow] = []
+    raw = _read(config, partitions[:: max(1, len(partitions) // FILES)][:FILES], rejected)
+    schema, transform_dir = _latest(config)
+    schema = schema or given_schema(config) or to_schema(profile(raw))
+    preparer = Preparer(schema)
+    prepared = [preparer.prepare(batch, on_bad_row=rejected.append)[0] for batch in raw]
+    features = _in_one([batch for batch in prepared if batch.num_rows])
+    if features is None:
+        if rejected:
+            raise BadRowsError(rejected)
+        raise BuildError(f"{config.source.called}: has no rows to measure on")
+    written = features
+    if transform_dir is not None:
+        written, _ = TransformGraph(transform_dir, row_spec(config, schema).schema).transform_good(features)
+    return Sample(tuple(raw), features, written, schema, transform_dir)
+
+
+def _some(files_by_span: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    files = [(span, path) for span, paths in files_by_span.items() for path in paths]
+    chosen: dict[str, list[str]] = {}
+    for at in sorted({0, len(files) // 2, len(files) - 1}):
+        span, path = files[at]
+        chosen.setdefault(span, []).append(path)
+    return chosen
+
+
+def _read(config: Config, partitions: Sequence[Partition], rejected: list[BadRow]) -> list[RawBatch]:
+    """From each partition, its first rows."""
+    found: list[RawBatch] = []
+    for partition in partitions:
+        found += _first(Reader(partition, config.source_spec, rejected.append).read(), RAW_BYTES // len(partitions))
+    return found
+
+
+def _first(batches: Iterator[RawBatch], num_bytes: int) -> Iterator[RawBatch]:
+    for batch in batches:
+        if batch.data.nbytes > num_bytes:
+            rows = max(1, batch.data.num_rows * num_bytes // batch.data.nbytes)
+            batch = RawBatch(batch.data.slice(0, rows), batch.path, batch.rows[:rows], typed=batch.typed)
+        yield batch
+        num_bytes -= batch.data.nbytes
+        if num_bytes <= 0:
+            return
+
+
+def _latest(config: Config) -> tuple[Schema | None, str | None]:
+    layout = Layout(config.output_dir)
+    latest = layout.latest() if os.path.isdir(layout.versions_dir) else None
+    if latest is None:
+        return None, None
+    folder = layout.version_dir(latest)
+    try:
+        graph = Manifest.load(layout.manifest_path(latest)).transform_digest
+        with open(os.path.join(folder, SCHEMA), encoding="utf-8") as stream:
+            return Schema.from_text(stream.read(), path=stream.name), folder if graph and config.preprocess else None
+    except (OSError, CorruptError):
+        return None, None
+
+
+def _in_one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
+    if not batches:
+        return None
+    table = pa.Table.from_batches(batches)
+    return pa.RecordBatch.from_arrays(
+        [pa.concat_arrays(column.chunks) for column in table.columns], schema=table.schema
+    )
