@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from pipeline.sample import Sample
 from transforms.compression import Compression, Packed
@@ -20,16 +21,20 @@ from transforms.tensors import import_tensorflow
 LONG = 0.5  # seconds: what takes longer is not run again
 FEATURE_ROWS = 4096  # that a transform graph is tried on
 CODEC_BLOCKS = 8
+SHARE_BYTES = 4 << 20  # of Examples, on which features are measured
+SHARE_LEVEL = 6
 REPEATS = 3  # of which the fastest counts: what is slower was disturbed
 
 
 @dataclass(frozen=True)
 class Codec:
-    """``num_bytes``: of the sample, as stored.  ``write``, ``read``: bytes of records per second and thread, ``read``
-    by ``tf.data``; None where it was not measured."""
+    """``num_bytes``: of some blocks of the sample, as stored; ``raw_bytes``: before.
+
+    ``write``, ``read``: bytes of records per second and thread; ``read`` by ``tf.data``, None where not measured."""
 
     compression: Compression
     num_bytes: int
+    raw_bytes: int
     write: float
     read: float | None = None
 
@@ -50,6 +55,7 @@ def measure_codec(compression: Compression, blocks: Sequence[np.ndarray], *, rea
     return Codec(
         compression,
         sum(len(block.data) for block in packed),
+        raw,
         write=raw / seconds,
         read=raw / _seconds_to_read(blocks, packed, compression) if read else None,
     )
@@ -78,15 +84,19 @@ def levels(sample: Sample, now: Compression, *, read: bool = False) -> list[Code
 
 def feature_bytes(sample: Sample, compression: Compression) -> dict[str, int]:
     """How many stored bytes of the sample each feature takes: what they are fewer without it."""
-    names = sample.written.schema.names
-    total = _stored(sample, names, compression)
-    if len(names) == 1:
-        return {names[0]: total}
-    return {name: total - _stored(sample, [n for n in names if n != name], compression) for name in names}
+    batch = sample.written
+    total = stored_bytes(batch, sample, compression)
+    if batch.num_columns == 1:
+        return {batch.schema.names[0]: total}
+    without = {name: batch.remove_column(i) for i, name in enumerate(batch.schema.names)}
+    return {name: total - stored_bytes(rest, sample, compression) for name, rest in without.items()}
 
 
-def _stored(sample: Sample, names: Sequence[str], compression: Compression) -> int:
-    return sum(len(compression.pack(block, num_records=1).data) for block in sample.blocks(names))
+def stored_bytes(batch: pa.RecordBatch, sample: Sample, compression: Compression) -> int:
+    """Of the batch, which has the sample's rows, as Examples: of some rows, and at no level that takes minutes."""
+    rows = max(1, min(sample.num_rows, SHARE_BYTES * sample.num_rows // sample.num_bytes))
+    level = dataclasses.replace(compression, level=min(compression.level, SHARE_LEVEL))
+    return sum(len(level.pack(block, num_records=1).data) for block in sample.blocks(batch.slice(0, rows)))
 
 
 def feature_seconds(sample: Sample) -> dict[str, float]:

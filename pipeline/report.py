@@ -14,6 +14,7 @@ from pipeline.printing import duration, size, stdout, table_of
 from pipeline.times import by_step
 
 if TYPE_CHECKING:
+    from pipeline.advise import Advised
     from pipeline.bottleneck import Finding
     from pipeline.build import BuildResult
     from pipeline.config import Config
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pipeline.schema_file import SchemaResult
 
 
+_FEATURES = 12  # that a table of them shows
 _SHORT_STEP = 0.05  # seconds: steps below are not worth a word
 
 
@@ -162,3 +164,55 @@ def show_schema(result: SchemaResult, config: Config) -> None:
             console.print(
                 f"Edit it, and put [bold]schema: {escape(os.path.basename(result.written))}[/] into the config."
             )
+
+
+def show_advice(found: Advised, *, written: Sequence[str] | None, config_path: str, as_json: bool) -> None:
+    """``written``: what was written into the config; None: nothing was to be."""
+    if as_json:
+        print(json.dumps(_advice_to_plain(found, written), indent=1, ensure_ascii=False))
+        return
+    console = stdout()
+    console.print(f"measured on {found.rows:,} rows; `now` is what the config says")
+    table = table_of("compression", right=("size", "of now", "written at", "read by tf.data at"))
+    table.add_column("")
+    current = next(codec for codec in found.codecs if codec.compression == found.now)
+    for codec in found.codecs:
+        read = f"{codec.read / 1e6:,.0f} MB/s" if codec.read else ""
+        share, rate = f"{codec.num_bytes / current.num_bytes:.0%}", f"{codec.write / 1e6:,.0f} MB/s"
+        table.add_row(codec.name, size(codec.num_bytes), share, rate, read, "now" if codec is current else "")
+    console.print(table)
+    features = table_of("feature", right=("of the stored bytes", "of the graph's time"))
+    total, seconds = sum(found.bytes.values()) or 1, sum(found.seconds.values())
+    names = sorted(found.bytes, key=lambda name: -found.bytes[name])
+    for name in names[:_FEATURES]:
+        took = f"{found.seconds[name] / seconds:.1%}" if found.seconds.get(name) and seconds else ""
+        features.add_row(escape(name), f"{found.bytes[name] / total:.1%}", took)
+    console.print(features)
+    if len(names) > _FEATURES:
+        console.print(f"and {len(names) - _FEATURES:,} features more")
+    if found.output_bytes is not None:
+        console.print(f"all shards: about {size(found.output_bytes)}")
+    for advice in found.advice:
+        console.print(f"[yellow]·[/] {escape(advice.text)}")
+    if not found.advice:
+        console.print("[green]Nothing stands out.[/]")
+    for line in written or ():
+        console.print(f"[green]written to {escape(config_path)}:[/] {escape(line)}")
+    if written is None and any(advice.change for advice in found.advice):
+        console.print(f"--apply writes what stands in a config into {escape(config_path)}")
+
+
+def _advice_to_plain(found: Advised, written: Sequence[str] | None) -> dict[str, Any]:
+    return {
+        "rows": found.rows,
+        "codecs": [
+            {"name": codec.name, "bytes": codec.num_bytes, "write": codec.write, "read": codec.read}
+            for codec in found.codecs
+        ],
+        "now": next(codec.name for codec in found.codecs if codec.compression == found.now),
+        "bytes": dict(found.bytes),
+        "seconds": dict(found.seconds),
+        "output_bytes": found.output_bytes,
+        "advice": [{"text": a.text, "weight": a.weight, "change": dict(a.change)} for a in found.advice],
+        "written": list(written or ()),
+    }

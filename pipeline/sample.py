@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,16 +29,19 @@ from transforms.schema import Schema
 
 FILES = 3  # that are looked at: the first, one in the middle, the last
 RAW_BYTES = 16 << 20  # of Arrow data, of all of them together
+SECONDS = 3.0  # for counting the rows of their partitions
 
 
 @dataclass(frozen=True)
 class Sample:
     """``raw``: as the source holds them; ``features``: prepared; ``written``: what the Examples hold, in one batch.
 
+    ``rows_per_byte``: of the source as stored; None where no partition could be read to its end in time.
     ``transform_dir``: of the graph that made ``written`` of ``features``; None where there is none, or none yet.
     """
 
     raw: tuple[RawBatch, ...]
+    rows_per_byte: float | None
     features: pa.RecordBatch
     written: pa.RecordBatch
     schema: Schema
@@ -46,9 +51,14 @@ class Sample:
     def num_rows(self) -> int:
         return int(self.written.num_rows)
 
-    def blocks(self, names: Sequence[str] | None = None) -> list[np.ndarray]:
-        """Framed Examples of the rows with these features (None: all), cut into blocks before their compression."""
-        batch = self.written if names is None else self.written.select(list(names))
+    @functools.cached_property
+    def num_bytes(self) -> int:
+        """Of the Examples, before compression."""
+        return sum(block.nbytes for block in self.blocks())
+
+    def blocks(self, batch: pa.RecordBatch | None = None) -> list[np.ndarray]:
+        """Framed Examples of the rows (``batch``: instead of ``written``), cut into blocks before their compression."""
+        batch = self.written if batch is None else batch
         records = Encoder(batch.schema, sequence=self.schema.sequence).encode(batch)
         cuts = cut_points(np.diff(records.offsets))
         return [records.data[records.offsets[begin] : records.offsets[end]] for begin, end in itertools.pairwise(cuts)]
@@ -61,7 +71,7 @@ def take_sample(config: Config) -> Sample:
     """
     partitions = list_partitions(config, _some(config.files_by_span) if config.source.format not in DATABASES else None)
     rejected: list[BadRow] = []
-    raw = _read(config, partitions[:: max(1, len(partitions) // FILES)][:FILES], rejected)
+    raw, rows_per_byte = _read(config, partitions[:: max(1, len(partitions) // FILES)][:FILES], rejected)
     schema, transform_dir = _latest(config)
     schema = schema or given_schema(config) or to_schema(profile(raw))
     preparer = Preparer(schema)
@@ -74,7 +84,7 @@ def take_sample(config: Config) -> Sample:
     written = features
     if transform_dir is not None:
         written, _ = TransformGraph(transform_dir, row_spec(config, schema).schema).transform_good(features)
-    return Sample(tuple(raw), features, written, schema, transform_dir)
+    return Sample(tuple(raw), rows_per_byte, features, written, schema, transform_dir)
 
 
 def _some(files_by_span: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
@@ -86,23 +96,33 @@ def _some(files_by_span: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     return chosen
 
 
-def _read(config: Config, partitions: Sequence[Partition], rejected: list[BadRow]) -> list[RawBatch]:
-    """From each partition, its first rows."""
-    found: list[RawBatch] = []
+def _read(
+    config: Config, partitions: Sequence[Partition], rejected: list[BadRow]
+) -> tuple[list[RawBatch], float | None]:
+    """The first rows of each partition, and how many rows there are to a byte of those that were read to their end."""
+    kept: list[RawBatch] = []
+    rows = num_bytes = 0
+    until = time.monotonic() + SECONDS
     for partition in partitions:
-        found += _first(Reader(partition, config.source_spec, rejected.append).read(), RAW_BYTES // len(partitions))
-    return found
+        left, seen = RAW_BYTES // len(partitions), 0
+        for batch in Reader(partition, config.source_spec, rejected.append).read():
+            seen += batch.data.num_rows
+            if left > 0:
+                kept.append(_first(batch, left))
+                left -= kept[-1].data.nbytes
+            elif time.monotonic() > until:
+                break
+        else:
+            rows, num_bytes = rows + seen, num_bytes + partition.num_bytes
+    return kept, rows / num_bytes if num_bytes else None
 
 
-def _first(batches: Iterator[RawBatch], num_bytes: int) -> Iterator[RawBatch]:
-    for batch in batches:
-        if batch.data.nbytes > num_bytes:
-            rows = max(1, batch.data.num_rows * num_bytes // batch.data.nbytes)
-            batch = RawBatch(batch.data.slice(0, rows), batch.path, batch.rows[:rows], typed=batch.typed)
-        yield batch
-        num_bytes -= batch.data.nbytes
-        if num_bytes <= 0:
-            return
+def _first(batch: RawBatch, num_bytes: int) -> RawBatch:
+    """The rows at the begin that have so many bytes."""
+    if batch.data.nbytes <= num_bytes:
+        return batch
+    rows = max(1, batch.data.num_rows * num_bytes // batch.data.nbytes)
+    return RawBatch(batch.data.slice(0, rows), batch.path, batch.rows[:rows], typed=batch.typed)
 
 
 def _latest(config: Config) -> tuple[Schema | None, str | None]:

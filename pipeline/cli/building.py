@@ -146,6 +146,36 @@ def build(
 
 
 @app.command()
+def advise(
+    config: ConfigPath,
+    overrides: Overrides = None,
+    hosts: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="How many hosts will read the shards, each a part of them.")
+    ] = None,
+    apply: Annotated[bool, typer.Option("--apply", help="Write what CONFIG can hold into it.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure on a sample of the source what compression, shards and columns cost, and say what would be better.
+
+    \b
+    recordmill advise flights.yaml
+    recordmill advise flights.yaml --hosts 8 --apply
+    """
+    with errors_as_messages():
+        from pipeline.config import load
+
+        loaded = load(str(config), overrides or [])
+        log_to_stderr(logging.WARNING)
+        from pipeline import report
+        from pipeline.advise import advise as find_advice
+        from pipeline.advise import apply as write_advice
+
+        found = find_advice(loaded, hosts=hosts)
+        written = write_advice(loaded, found.advice) if apply else None
+        report.show_advice(found, written=written, config_path=str(config), as_json=as_json)
+
+
+@app.command()
 def replay(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The config whose latest version has bad rows.")],
     output: Annotated[
