@@ -61,16 +61,16 @@ def test_columns_that_cost_more_than_they_must(tmp_path: Path) -> None:
                 "code": [f"{n:05d}" for n in numbers()],
                 "id": [f"{n:016x}" for n in rng().integers(0, 1 << 62, ROWS)],
                 "word": words[rng().integers(0, len(words), ROWS)],
-                "a_very_long_name_of_a_feature_indeed": rng().random(ROWS),
-            },
+            }
+            | {f"a_very_long_name_of_a_feature_{i:02d}": numbers() % 2 * 1.0 for i in range(20)},
         )
     )
     assert "has one value in all 20,000 rows" in the(found, "`constant`")
     assert the(found, "`digits`").startswith("`digits` holds numbers as text: as int64 it would take ")
     assert "is different in nearly every row" in the(found, "`id`")
     assert "vocabulary" in the(found, "`word`")
-    assert "have long names (`a_very_long_name_of_a_feature_indeed`)" in the(found, "1 features")
-    assert "columns of the source are float64" in the(found, "1 columns")
+    assert "have long names (`a_very_long_name_of_a_feature_00`)" in the(found, "20 features")
+    assert "columns of the source are float64" in the(found, "20 columns")
     assert not [text for text in found if text.startswith(("`good`", "`code`"))]
 
 
