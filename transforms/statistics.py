@@ -32,6 +32,7 @@ from transforms.split import hash_rows
 SAMPLED = 4096
 POINTS = 512  # of the quantiles of a partition, and of a version
 DISTINCT = 1024
+ALL_HASHES = np.uint64(2**64 - 1)
 COUNTERS = 1024
 SPARSE = 16
 SPARSE_ROWS = 1024  # at least, of those that are counted then
@@ -113,6 +114,7 @@ class Collector:
         self._waiting: list[tuple[pa.RecordBatch, np.ndarray]] = []
         self._waiting_bytes = 0
         self._seen: list[Statistics] = []
+        self._below: dict[tuple[str, str], np.uint64] = {}  # hashes that may still be among the smallest
 
     def look(self, batch: pa.RecordBatch, split: np.ndarray) -> None:
         """``split``: the index of the split of each row (int32)."""
@@ -140,7 +142,10 @@ class Collector:
             if rows:
                 part = table if rows == table.num_rows else table.filter(pa.array(split == number))
                 for name, column in zip(part.schema.names, part.columns, strict=True):
-                    found[self._splits[number], name] = _of_column(_in_one(column))
+                    key = self._splits[number], name
+                    found[key] = _of_column(_in_one(column), self._below.get(key, ALL_HASHES))
+                    if len(found[key].hashes) == DISTINCT:
+                        self._below[key] = found[key].hashes[-1]
         self._seen.append(found)
 
 
@@ -160,7 +165,8 @@ def add(parts: Iterable[Statistics]) -> dict[tuple[str, str], FeatureStatistics]
     return {key: _sum(waiting) for key, waiting in sorted(total.items())}
 
 
-def _of_column(column: pa.Array) -> FeatureStatistics:
+def _of_column(column: pa.Array, below: np.uint64) -> FeatureStatistics:
+    """``below``: larger hashes are not looked for."""
     found = FeatureStatistics(rows=len(column), min_values=1, max_values=1)
     if is_list(column.type):
         lengths = pc.fill_null(column.value_lengths(), 0)
@@ -181,7 +187,7 @@ def _of_column(column: pa.Array) -> FeatureStatistics:
         _look_at_numbers(found, column)
     else:
         found.kind = "bytes"
-        _look_at_bytes(found, column)
+        _look_at_bytes(found, column, below)
     return found
 
 
@@ -204,7 +210,7 @@ def _look_at_numbers(found: FeatureStatistics, column: pa.Array) -> None:
     _shorten_points(found)
 
 
-def _look_at_bytes(found: FeatureStatistics, column: pa.Array) -> None:
+def _look_at_bytes(found: FeatureStatistics, column: pa.Array, below: np.uint64) -> None:
     lengths = pc.binary_length(column)
     if len(column):
         extremes = pc.min_max(lengths)
@@ -215,7 +221,8 @@ def _look_at_bytes(found: FeatureStatistics, column: pa.Array) -> None:
         return
     counted, scale = _counted(column)
     values, counts = counted.field("values"), counted.field("counts").to_numpy() * scale
-    found.hashes = _smallest(_hashes(values if scale == 1 else column))
+    hashes = _hashes(values if scale == 1 else column)
+    found.hashes = _smallest(hashes[hashes < below] if below < ALL_HASHES else hashes)
     found.text = _is_text(values.slice(0, 256))
     found.top_values, found.top_counts = _strongest(values.cast(pa.large_binary()), counts)
 
@@ -243,9 +250,9 @@ def _hashes(values: pa.Array) -> np.ndarray:
 
 
 def _smallest(hashes: np.ndarray) -> np.ndarray:
-    if len(hashes) > 4 * DISTINCT:  # of uniform hashes, more than DISTINCT different ones are below this
-        low = hashes[hashes < np.uint64(min(2.0**64 - 2048, 2.0**64 * 2 * DISTINCT / len(hashes)))]
-        low = _different(low)
+    """The DISTINCT smallest different ones, in order; of many, those are sorted that are likely to be among them."""
+    if len(hashes) > 16 * DISTINCT:
+        low = _different(hashes[hashes < np.uint64(2.0**64 * 4 * DISTINCT / len(hashes))])
         if len(low) >= DISTINCT:
             return low[:DISTINCT]
     return _different(hashes)[:DISTINCT]
