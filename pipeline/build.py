@@ -18,6 +18,7 @@ from pipeline.layout import SCHEMA, Layout, Manifest
 from pipeline.lock import output_lock
 from pipeline.make import Made, Maker
 from pipeline.mirror import Synced, sync
+from pipeline.moves import Move, check_moves, find_moves
 from pipeline.plan import Cache, build_spec, list_partitions, row_spec
 from pipeline.profiles import guess, profile_tasks
 from pipeline.publish import draft_manifest, finish_manifest, publish
@@ -27,6 +28,7 @@ from pipeline.reasons import reasons
 from pipeline.refresh import code_outline, graph_inputs, kept_transform
 from pipeline.schema import check_inferred, check_values, read_schema
 from pipeline.stages import Task, Workers, check_runner
+from pipeline.statistics import parse_statistics, statistics_of
 from pipeline.times import StageTime, TaskTime, by_stage, read_times
 from pipeline.versions import find_missing
 from transforms.build import Transform
@@ -76,6 +78,7 @@ class BuildResult:
     reasons: Sequence[str]
     warnings: Sequence[str]
     steps: Mapping[str, float]
+    moves: Sequence[Move] = ()
     stages: Sequence[StageTime] = ()
     tasks: Sequence[TaskTime] = field(default=(), repr=False)
     versions_made_again: Sequence[str] = ()
@@ -141,6 +144,7 @@ class _Build:
         self.reasons: list[str] = []
         self.analyzed: Histograms | None = None  # of the data that the transform graph was made from
         self.drift: list[str] = []
+        self.moves: list[Move] = []
 
     def run(self, partitions: Sequence[Partition] | None = None) -> BuildResult:
         path = self.config.drop_path
@@ -186,6 +190,7 @@ class _Build:
             self.reasons = reasons(latest, draft, schema_before=before, schema=schema) + self.drift
         made = self.maker.make(partitions, spec)
         schema = check_values(self.config, schema, made.block_files)
+        self._check_moves(schema, made, latest)
         manifest = finish_manifest(draft, block_files=made.block_files, shards=made.shards)
         with step("publish"):
             write_bad_rows(self.config, partitions, made.block_files, made.folder)
@@ -243,6 +248,12 @@ class _Build:
         accumulators = accumulator_folders(self.config, rows, partitions, self.maker.cache)
         self.maker.used |= dict.fromkeys([made.path, *accumulators])
         return made
+
+    def _check_moves(self, schema: Schema, made: Made, latest: Manifest | None) -> None:
+        before = statistics_of(self.layout, latest.version) if latest is not None else None
+        version = latest.version if latest is not None else None
+        self.moves = find_moves(self.config, schema, parse_statistics(made.statistics), before, version=version)
+        check_moves(self.config, self.moves)
 
     def _unless_drifted(
         self, rows: RowSpec, partitions: Sequence[Partition], latest: Manifest | None, kept: Transform | None
@@ -332,6 +343,7 @@ class _Build:
             reasons=tuple(self.reasons),
             warnings=tuple(self.warnings.messages),
             steps=dict(self.maker.clock.steps),
+            moves=tuple(self.moves),
             stages=by_stage(times),
             tasks=times,
         )

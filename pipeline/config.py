@@ -111,6 +111,8 @@ class Config(Model):
     analysis: Literal["columnar", "stock"] = "columnar"
     preprocess_refresh: Literal["always", "frozen", "on_drift"] = "always"
     drift_threshold: Annotated[float, Field(gt=0, le=1)] | None = None
+    on_data_drift: Literal["fail", "warn"] | None = None
+    skew_threshold: Annotated[float, Field(gt=0, le=1)] | None = None
     allow_empty: bool = False
     max_bad_rows: BadRows = BadRowLimit()
     redact: Names | None = None
@@ -279,8 +281,13 @@ def _contradictions(config: Config) -> Iterator[tuple[Location, str]]:
         yield ("analyze",), "there are no splits; add them, with one named train, or set analyze: all"
     if config.preprocess_refresh != "always" and not config.preprocess:
         yield ("preprocess_refresh",), "is for a config with preprocess; name a module there, or leave it out"
-    if config.drift_threshold is not None and config.preprocess_refresh != "on_drift":
-        yield ("drift_threshold",), "is for preprocess_refresh: on_drift; set that, or leave it out"
+    if config.drift_threshold is not None and config.preprocess_refresh != "on_drift" and not config.on_data_drift:
+        yield (
+            ("drift_threshold",),
+            "is for preprocess_refresh: on_drift or on_data_drift; set one, or leave it out",
+        )
+    if config.skew_threshold is not None and (not config.on_data_drift or not config.splits):
+        yield ("skew_threshold",), "is for on_data_drift and for data with splits; set both, or leave it out"
     if isinstance(output.shards, dict) and set(output.shards) != set(names):
         yield ("output", "shards"), f"must give a number to each split; the splits are {', '.join(names)}"
     if output.shards is not None and output.shard_size is not None:

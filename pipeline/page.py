@@ -14,7 +14,7 @@ from pipeline.badrows import FILE
 from pipeline.compare import distances
 from pipeline.layout import Layout, Manifest
 from pipeline.printing import size
-from pipeline.statistics import STATISTICS
+from pipeline.statistics import STATISTICS, statistics_of
 from transforms.errors import CorruptError
 from transforms.files import write_committed
 
@@ -56,10 +56,10 @@ def write_page(directory: str, *, version: str | None, path: str | None) -> str:
     name = layout.find(version)
     manifest = Manifest.load(layout.manifest_path(name))
     earlier = [other for other in layout.published() if other < name]
-    now = _statistics(layout, name)
+    now = statistics_of(layout, name)
     if now is None:
         raise CorruptError(f"{layout.version_dir(name)}: has no whole {STATISTICS}; build the version again")
-    old = _statistics(layout, earlier[-1]) if earlier else None
+    old = statistics_of(layout, earlier[-1]) if earlier else None
     before = {dataset.name: dataset for dataset in old.datasets} if old is not None else {}
     splits = [_Split(dataset.name, dataset, before.get(dataset.name)) for dataset in now.datasets]
     body = [
@@ -77,20 +77,6 @@ def write_page(directory: str, *, version: str | None, path: str | None) -> str:
     written = path or os.path.join(layout.dir, "report.html")
     write_committed(written, page)
     return written
-
-
-def _statistics(layout: Layout, version: str) -> Any:
-    """The DatasetFeatureStatisticsList; None where the version has none, or a damaged one."""
-    from google.protobuf.message import DecodeError
-    from tensorflow_metadata.proto.v0 import statistics_pb2
-
-    found = statistics_pb2.DatasetFeatureStatisticsList()
-    try:
-        with open(os.path.join(layout.version_dir(version), STATISTICS), "rb") as stream:
-            found.ParseFromString(stream.read())
-    except (OSError, DecodeError):
-        return None
-    return found
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, words: int = 1) -> str:

@@ -6,11 +6,13 @@ They stand in the version as ``stats.pb``, a serialized ``DatasetFeatureStatisti
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from pipeline.layout import Layout
 from transforms.blockfile import BlockFile, read_statistics
 from transforms.statistics import FeatureStatistics, Statistics, add, from_bytes
 
@@ -41,6 +43,24 @@ def of_version(files: Sequence[BlockFile], rows: Mapping[str, int]) -> bytes:
     """The content of ``stats.pb``."""
     content: bytes = to_proto(collected(files), rows).SerializeToString(deterministic=True)
     return content
+
+
+def statistics_of(layout: Layout, version: str) -> Any:
+    """The DatasetFeatureStatisticsList of a version; None where it has none, or a damaged one."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        with open(os.path.join(layout.version_dir(version), STATISTICS), "rb") as stream:
+            return parse_statistics(stream.read())
+    except (OSError, DecodeError):
+        return None
+
+
+def parse_statistics(content: bytes) -> Any:
+    """The DatasetFeatureStatisticsList that ``of_version`` made."""
+    from tensorflow_metadata.proto.v0 import statistics_pb2
+
+    return statistics_pb2.DatasetFeatureStatisticsList.FromString(content)
 
 
 def _fill(proto: Any, name: str, feature: FeatureStatistics) -> None:
