@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pipeline.build import BuildResult
 from pipeline.config import Config
 from pipeline.measure import feature_seconds, levels
 from pipeline.plan import PARTITION_BYTES
 from pipeline.printing import duration
+from pipeline.result import BuildResult
 from pipeline.sample import Sample, take_sample
 from pipeline.times import OTHER, by_step
 from pipeline.values import processors

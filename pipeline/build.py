@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypedDict
 
 from pipeline.analysis import accumulator_folders, make_transform
@@ -13,11 +13,12 @@ from pipeline.badrows import FILE, write_bad_rows
 from pipeline.config import Config
 from pipeline.drift import analyzed_histograms, drifted, histogram_tasks, histograms
 from pipeline.drop import DropList, index_tasks, mark, read_drop_list
+from pipeline.events import note_events
 from pipeline.gc import record_uses
 from pipeline.layout import SCHEMA, Layout, Manifest
 from pipeline.lock import output_lock
 from pipeline.make import Made, Maker
-from pipeline.mirror import Synced, sync
+from pipeline.mirror import sync
 from pipeline.moves import Move, check_moves, find_moves
 from pipeline.plan import Cache, build_spec, list_partitions, row_spec
 from pipeline.profiles import guess, profile_tasks
@@ -26,10 +27,11 @@ from pipeline.purge import purge
 from pipeline.rates import note_rates
 from pipeline.reasons import reasons
 from pipeline.refresh import code_outline, graph_inputs, kept_transform
+from pipeline.result import BuildResult, SplitResult
 from pipeline.schema import check_inferred, check_values, read_schema
 from pipeline.stages import Task, Workers, check_runner
 from pipeline.statistics import parse_statistics, statistics_of
-from pipeline.times import StageTime, TaskTime, by_stage, read_times
+from pipeline.times import by_stage, read_times
 from pipeline.versions import find_missing
 from transforms.build import Transform
 from transforms.errors import CorruptError
@@ -45,49 +47,6 @@ BUILT_AHEAD = ("csv", "parquet")
 GUESSED_FROM = 2  # partitions: enough for two workers
 
 log = logging.getLogger("recordmill")
-
-
-@dataclass(frozen=True)
-class SplitResult:
-    rows: int
-    shards: int
-    num_bytes: int
-
-
-@dataclass(frozen=True)
-class BuildResult:
-    """What a build did.  ``reasons``: what is different from the version before.
-
-    ``seconds``: from the first look at the source to the published version; ``steps``: each.  ``stages``, ``tasks``:
-    what the workers did with their time."""
-
-    version: str
-    path: str
-    up_to_date: bool
-    rows_read: int
-    bad_rows: int
-    dropped_rows: int
-    removed_rows: int
-    splits: Mapping[str, SplitResult]
-    num_bytes: int
-    seconds: float
-    built_partitions: int
-    reused_partitions: int
-    built_shards: int
-    reused_shards: int
-    reasons: Sequence[str]
-    warnings: Sequence[str]
-    steps: Mapping[str, float]
-    moves: Sequence[Move] = ()
-    stages: Sequence[StageTime] = ()
-    tasks: Sequence[TaskTime] = field(default=(), repr=False)
-    versions_made_again: Sequence[str] = ()
-    bad_rows_file: str | None = None
-    mirror: Synced | None = None
-
-    @property
-    def rows_per_second(self) -> float:
-        return self.rows_read / self.seconds if self.seconds else 0.0
 
 
 class _Warnings(logging.Handler):
@@ -200,7 +159,9 @@ class _Build:
                 self.layout, made.folder, manifest, spec, schema=schema, statistics=made.statistics, analyzed=analyzed
             )
         note_rates(self.layout, num_bytes=self.maker.num_bytes, seconds=self.maker.clock.steps)
-        return self._result(manifest, up_to_date=False, made=made, partitions=len(partitions))
+        result = self._result(manifest, up_to_date=False, made=made, partitions=len(partitions))
+        note_events(self.layout, result, before=latest.version if latest is not None else None)
+        return result
 
     def _build_ahead(self, partitions: Sequence[Partition]) -> None:
         """Without a given schema, guesses it from partitions that are known, or else from a few, and builds the others

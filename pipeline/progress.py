@@ -38,7 +38,20 @@ _show: ContextVar[Show] = ContextVar("show", default=_nothing)
 @contextlib.contextmanager
 def shown(console: Console) -> Iterator[None]:
     """Shows the progress of all stages in the block: as bars that go when a stage is done, or as lines of the log."""
-    token = _show.set(_bar(console) if console.is_terminal else _lines)
+    with _shown_by(_bar(console) if console.is_terminal else _lines):
+        yield
+
+
+@contextlib.contextmanager
+def told() -> Iterator[None]:
+    """Tells the progress of all stages in the block to the log."""
+    with _shown_by(_lines):
+        yield
+
+
+@contextlib.contextmanager
+def _shown_by(show: Show) -> Iterator[None]:
+    token = _show.set(show)
     try:
         yield
     finally:

@@ -16,23 +16,16 @@ from pipeline.times import by_step
 if TYPE_CHECKING:
     from pipeline.advise import Advised
     from pipeline.bottleneck import Finding
-    from pipeline.build import BuildResult
     from pipeline.config import Config
     from pipeline.forecast import Forecast
     from pipeline.init import Initialized
     from pipeline.replay import Replayed
+    from pipeline.result import BuildResult
     from pipeline.schema_file import SchemaResult
 
 
 _FEATURES = 12  # that a table of them shows
 _SHORT_STEP = 0.05  # seconds: steps below are not worth a word
-
-
-def build_to_plain(result: BuildResult) -> dict[str, Any]:
-    """The report of a build: see docs/report.md."""
-    plain = dataclasses.asdict(dataclasses.replace(result, tasks=()))
-    del plain["tasks"]  # there may be very many
-    return plain | {"rows_per_second": result.rows_per_second}
 
 
 def show_replayed(found: Replayed, *, config_path: str, named: bool) -> None:

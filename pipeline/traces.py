@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline.build import BuildResult
+from pipeline.result import BuildResult
 from pipeline.times import TaskTime
 from transforms.files import write_committed
 

@@ -7,6 +7,7 @@ by Ctrl-C or SIGTERM.  Each command imports what it needs when it runs, so that 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import signal
@@ -14,6 +15,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated
 
@@ -70,15 +72,19 @@ def errors_as_messages() -> Iterator[None]:
 def _fail(message: str, status: int) -> None:
     if os.environ.get("RECORDMILL_TRACEBACK") == "1":
         traceback.print_exc()
+    logger = logging.getLogger("recordmill")
+    if any(isinstance(handler.formatter, _JsonFormatter) for handler in logger.handlers):
+        logger.error(message, extra={"status": status})
+        raise typer.Exit(status)
     typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
     typer.echo(message, err=True)
     raise typer.Exit(status)
 
 
-def log_to_stderr(level: int) -> None:
-    """Our own log alone; the libraries' chatter stays out."""
+def log_to_stderr(level: int, *, as_json: bool = False) -> None:
+    """Our own log alone; the libraries' chatter stays out.  ``as_json``: an object a line, errors as well."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_LogFormatter())
+    handler.setFormatter(_JsonFormatter() if as_json else _LogFormatter())
     logger = logging.getLogger("recordmill")
     logger.handlers = [handler]
     logger.setLevel(level)
@@ -90,6 +96,17 @@ class _LogFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         prefix = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
         return prefix + record.getMessage()
+
+
+class _JsonFormatter(logging.Formatter):
+    """An object a line: ``time`` (UTC), ``level``, ``message``, and ``status``, the exit status, of what ends it, or
+    ``result``, what a build did."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        when = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
+        line = {"time": when, "level": record.levelname.lower(), "message": record.getMessage()}
+        more = {key: getattr(record, key) for key in ("status", "result") if hasattr(record, key)}
+        return json.dumps(line | more, ensure_ascii=False)
 
 
 def _print_version(wanted: bool) -> None:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
+from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipeline.cli.app import AsJson, Overrides, Wait, app, errors_as_messages, log_to_stderr
+
+if TYPE_CHECKING:
+    from pipeline.config import Config
+    from pipeline.result import BuildResult
+
+
+class LogFormat(str, Enum):
+    text = "text"
+    json = "json"
+
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file that says what to build.")]
 
@@ -109,6 +119,13 @@ def build(
     profile: Annotated[
         bool, typer.Option("--profile", help="Say where the time went, and write a trace and a flame graph.")
     ] = False,
+    log_format: Annotated[
+        LogFormat, typer.Option("--log-format", help="json: an object a line on stderr, and nothing on stdout.")
+    ] = LogFormat.text,
+    metrics: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write metrics of the build for Prometheus, as a textfile."),
+    ] = None,
 ) -> None:
     """Build what CONFIG says, and publish it as a new version; what is up to date is not built again.
 
@@ -118,23 +135,23 @@ def build(
     recordmill build flights.yaml --quiet --json result.json
     recordmill build flights.yaml --runner flink --set runner.master=localhost:8081
     recordmill build flights.yaml --profile
+    recordmill build flights.yaml --log-format json --metrics /var/lib/node_exporter/flights.prom
     """
     with errors_as_messages():
         from pipeline.config import load
 
+        log_to_stderr(logging.WARNING if quiet else logging.INFO, as_json=log_format is LogFormat.json)
         loaded = load(str(config), [*(overrides or []), *([f"runner.name={runner}"] if runner else [])])
-        log_to_stderr(logging.WARNING if quiet else logging.INFO)
-        from rich.console import Console
-
-        from pipeline import report
-        from pipeline.build import build as run_build
-        from pipeline.printing import write_json
-        from pipeline.progress import shown
-
-        with contextlib.nullcontext() if quiet else shown(Console(stderr=True)):
-            result = run_build(loaded, wait=wait)
+        result = _built(loaded, wait=wait, metrics=metrics, shown=log_format is LogFormat.text and not quiet)
         if json_file is not None:
-            write_json(report.build_to_plain(result), str(json_file))
+            from pipeline.printing import write_json
+
+            write_json(result.to_plain(), str(json_file))
+        if log_format is LogFormat.json:
+            logging.getLogger("recordmill").info("version %s", result.version, extra={"result": result.to_plain()})
+            return
+        from pipeline import report
+
         if not quiet:
             report.show_build(result)
         if profile:
@@ -143,6 +160,26 @@ def build(
 
             paths = write_traces(result, loaded.output_dir) if result.stages else []
             report.show_profile(result, bottlenecks(loaded, result), paths)
+
+
+def _built(config: Config, *, wait: float, metrics: Path | None, shown: bool) -> BuildResult:
+    """Builds, with what monitors are told of it, also where it fails."""
+    from rich.console import Console
+
+    from pipeline import progress
+    from pipeline.build import build as run_build
+    from pipeline.metrics import write_metrics
+    from pipeline.spans import send_spans
+
+    result = None
+    try:
+        with progress.shown(Console(stderr=True)) if shown else progress.told():
+            result = run_build(config, wait=wait)
+    finally:
+        if metrics is not None:
+            write_metrics(str(metrics), name=config.name, result=result)
+    send_spans(config.name, result)
+    return result
 
 
 @app.command()
