@@ -95,6 +95,7 @@ setup(
         "test": [
             "adbc-driver-postgresql>=1.4",
             "adbc-driver-sqlite>=1.4",
+            "axe-core-python",
             "boto3",
             "fastavro>=1.9",
             "fsspec",

@@ -28,6 +28,7 @@ STEPS = {
     "read": "reading and parsing the source",
     "infer": "looking for the schema",
     "prepare": "the function of `prepare`",
+    "load": "loading TensorFlow and the transform graph",
     "preprocess": "the transform graph",
     "accumulate": "analysis",
     "convert": "making features of columns",
@@ -36,7 +37,7 @@ STEPS = {
     "cut": "shuffling and cutting blocks",
     "write": "writing files",
     "statistics": "statistics",
-    OTHER: "the start of tasks and graphs",
+    OTHER: "the start of tasks",
 }
 
 

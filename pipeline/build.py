@@ -27,7 +27,7 @@ from pipeline.purge import purge
 from pipeline.rates import note_rates
 from pipeline.reasons import reasons
 from pipeline.refresh import code_outline, graph_inputs, kept_transform
-from pipeline.result import BuildResult, SplitResult
+from pipeline.result import BuildResult, SplitResult, note_report
 from pipeline.schema import check_inferred, check_values, read_schema
 from pipeline.stages import Task, Workers, check_runner
 from pipeline.statistics import parse_statistics, statistics_of
@@ -160,6 +160,7 @@ class _Build:
             )
         note_rates(self.layout, num_bytes=self.maker.num_bytes, seconds=self.maker.clock.steps)
         result = self._result(manifest, up_to_date=False, made=made, partitions=len(partitions))
+        note_report(self.layout, result)
         note_events(self.layout, result, before=latest.version if latest is not None else None)
         return result
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -69,6 +70,8 @@ def gc(dir: str, *, keep: int, older_than: float = 0.0, dry_run: bool = False, w
                 removed.num_bytes += _unshared_bytes(folder)
                 if not dry_run:
                     remove_folder(folder)
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(layout.report_path(version))
         left = [version for version in published if version not in removed.versions]
         for path in _unused(layout, left, removed) if locked else ():
             if _is_older(path, older_than):

@@ -70,6 +70,10 @@ class Layout:
     def cache_dir(self) -> str:
         return os.path.join(self.dir, "cache")
 
+    def report_path(self, version: str) -> str:
+        """What the build of the version did (``result.BuildResult.to_plain``)."""
+        return os.path.join(self.dir, "reports", f"{version}.json")
+
     def version_dir(self, version: str) -> str:
         return os.path.join(self.versions_dir, version)
 

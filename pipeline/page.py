@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 from pipeline.badrows import FILE
 from pipeline.compare import distances
+from pipeline.inspect import Inspection, inspect
 from pipeline.layout import Layout, Manifest
-from pipeline.printing import size
+from pipeline.printing import duration, shortened, size
+from pipeline.result import read_report
 from pipeline.statistics import STATISTICS, statistics_of
+from pipeline.times import StageTime, by_step
 from transforms.errors import CorruptError
 from transforms.files import write_committed
+from transforms.images import thumbnail
 
 FAR = 0.1  # of a distance: marked
+ROWS = 5  # that are shown
 
 _STYLE = """
 :root{color-scheme:light dark;--ink:#1b1f24;--soft:#57606a;--line:#d0d7de;--bar:#0969da;--bad:#b42318;--back:#fff}
@@ -29,10 +35,10 @@ padding:1rem}
 h1{font-size:1.5rem}h2{font-size:1.2rem;margin-top:2rem}h3{font-size:1rem;margin:.2rem 0;overflow-wrap:anywhere}
 p{margin:.3rem 0}.soft{color:var(--soft)}.bad{color:var(--bad)}
 .wide{overflow-x:auto}table{border-collapse:collapse}th,td{padding:.2rem .8rem .2rem 0;text-align:left;
-border-bottom:1px solid var(--line)}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
+border-bottom:1px solid var(--line)}td.n,th.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
 .features{display:grid;grid-template-columns:repeat(auto-fill,minmax(17rem,1fr));gap:1rem}
 .features section{border:1px solid var(--line);border-radius:.4rem;padding:.6rem}
-svg{width:100%;height:5rem;display:block}rect{fill:var(--bar)}
+img{max-height:6rem}svg{width:100%;height:5rem;display:block}rect{fill:var(--bar)}
 """
 
 
@@ -62,11 +68,14 @@ def write_page(directory: str, *, version: str | None, path: str | None) -> str:
     old = statistics_of(layout, earlier[-1]) if earlier else None
     before = {dataset.name: dataset for dataset in old.datasets} if old is not None else {}
     splits = [_Split(dataset.name, dataset, before.get(dataset.name)) for dataset in now.datasets]
+    hidden = frozenset(manifest.config.get("redact") or ())
     body = [
         *_summary(manifest),
+        *_how_built(read_report(layout, name)),
         *_moved(splits, earlier[-1] if old is not None else None),
         *_bad_rows(os.path.join(layout.version_dir(name), FILE), manifest),
-        *(line for split in splits for line in _features(split)),
+        *_rows(inspect(directory, version=name, split=splits[0].name, rows=ROWS), hidden),
+        *(line for split in splits for line in _features(split, hidden)),
     ]
     title = f"{escape(manifest.name)} {escape(name)}"
     page = (
@@ -114,6 +123,30 @@ def _summary(manifest: Manifest) -> list[str]:
     ]
 
 
+def _how_built(report: Mapping[str, Any] | None) -> list[str]:
+    """How long the steps took and what the cache had, of the build that made the version."""
+    if report is None:
+        return []
+    read, seconds = report["rows_read"], report["seconds"]
+    partitions = report["built_partitions"] + report["reused_partitions"]
+    shards = report["built_shards"] + report["reused_shards"]
+    lines = [
+        "<h2>How it was built</h2>",
+        f"<p>In {duration(seconds)}, {report['rows_per_second']:,.0f} rows/s of {read:,}. "
+        f"{report['reused_partitions']:,} of {partitions:,} partitions came from the cache, "
+        f"{report['reused_shards']:,} of {shards:,} shards from an earlier version.</p>",
+        *(f"<p>because {escape(reason)}</p>" for reason in report["reasons"]),
+        *(f'<p class="bad">{escape(warning)}</p>' for warning in report["warnings"]),
+    ]
+    rows = []
+    for stage in map(lambda found: StageTime(**found), report["stages"]):
+        took = {name: part for name, part in by_step([stage]).items() if part >= 0.01 * stage.busy}
+        told = ", ".join(f"{name} {part / stage.busy:.0%}" for name, part in took.items())
+        rate = f"{size(stage.num_bytes / stage.seconds)}/s" if stage.num_bytes and stage.seconds else ""
+        rows.append((stage.stage, told, f"{stage.tasks:,}", duration(stage.seconds), rate))
+    return [*lines, _table(("stage", "the workers' time", "tasks", "time", "read"), rows, words=2)]
+
+
 def _moved(splits: Sequence[_Split], earlier: str | None) -> list[str]:
     """Drift since the version before, and skew of the other splits against the first."""
     found = []
@@ -144,12 +177,50 @@ def _bad_rows(path: str, manifest: Manifest) -> list[str]:
     return ["<h2>Bad rows</h2>", _table(("column", "reason", "rows"), rows, words=2)]
 
 
-def _features(split: _Split) -> list[str]:
-    cards = "".join(_card(feature, split.now.num_examples) for feature in split.now.features)
+def _rows(found: Inspection, hidden: frozenset[str]) -> list[str]:
+    """The schema of what is written, with the first rows."""
+    (split,) = found.splits
+    rows = found.rows[split]
+    head = ("feature", "kind", "shape", *(f"row {number}" for number in range(len(rows))))
+    lines = []
+    for feature in found.features:
+        kind = feature.kind if feature.required else f"{feature.kind}, may be missing"
+        values = [_value(row.get(feature.name), hide=feature.name in hidden) for row in rows]
+        cells = [escape(feature.name), escape(kind), escape(feature.shape), *values]
+        lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+    top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
+    body = f"<thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody>"
+    return [
+        f"<h2>Schema and first rows of {escape(split)}</h2>",
+        f'<div class="wide" tabindex="0"><table>{body}</table></div>',
+    ]
+
+
+def _value(value: Any, *, hide: bool) -> str:
+    if value is None:
+        return ""
+    if hide:
+        return "…"
+    if isinstance(value, bytes):
+        picture = thumbnail(value)
+        if picture is not None:
+            return f'<img alt="" src="{picture}">'
+    return escape(shortened(_rounded(value), 60))
+
+
+def _rounded(value: Any) -> Any:
+    """float32 as it would be written, instead of as the float64 that it is here."""
+    if isinstance(value, list):
+        return [_rounded(part) for part in value[:60]]
+    return float(f"{value:.7g}") if isinstance(value, float) and math.isfinite(value) else value
+
+
+def _features(split: _Split, hidden: frozenset[str]) -> list[str]:
+    cards = "".join(_card(feature, split.now.num_examples, hidden) for feature in split.now.features)
     return [f"<h2>Features of {escape(split.name)}</h2>", f'<div class="features">{cards}</div>']
 
 
-def _card(feature: Any, rows: int) -> str:
+def _card(feature: Any, rows: int, hidden: frozenset[str]) -> str:
     name, stats = feature.path.step[0], getattr(feature, feature.WhichOneof("stats"))
     missing = stats.common_stats.num_missing
     kind = feature.Type.Name(feature.type).lower()
@@ -163,7 +234,9 @@ def _card(feature: Any, rows: int) -> str:
                 bars = [(f"{b.low_value:.4g} to {b.high_value:.4g}", b.sample_count) for b in histogram.buckets]
     else:
         lines.append(f"about {stats.unique:,} different values")
-        if feature.HasField("string_stats"):
+        if name in hidden:
+            lines.append("its values are redacted")
+        elif feature.HasField("string_stats"):
             bars = [(top.value, top.frequency) for top in stats.top_values[:20]]
             lines.append("most: " + ", ".join(f"{top.value[:20]} {top.frequency:,.0f}" for top in stats.top_values[:3]))
         else:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pipeline.layout import Layout
 from pipeline.mirror import Synced
 from pipeline.moves import Move
 from pipeline.times import StageTime, TaskTime
+from transforms.errors import OutputError
+from transforms.files import write_committed
 
 REPORT_FORMAT = 1  # raised when a key of ``to_plain`` goes, or means something else
+
+log = logging.getLogger("recordmill")
 
 
 @dataclass(frozen=True)
@@ -61,3 +69,26 @@ class BuildResult:
         plain = dataclasses.asdict(dataclasses.replace(self, tasks=()))
         del plain["tasks"]  # there may be very many
         return {"format_version": REPORT_FORMAT} | plain | {"rows_per_second": self.rows_per_second}
+
+
+def note_report(layout: Layout, result: BuildResult) -> None:
+    """Writes the report of the build that made a version, beside those of the others.
+
+    A version is not undone because that cannot be done: it is a warning.
+    """
+    path = layout.report_path(result.version)
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        write_committed(path, json.dumps(result.to_plain(), indent=1, ensure_ascii=False) + "\n")
+    except (OSError, OutputError) as error:
+        log.warning("%s: the report of the build was not written: %s", path, error)
+
+
+def read_report(layout: Layout, version: str) -> dict[str, Any] | None:
+    """What ``note_report`` wrote of the version; None where there is nothing that can be read."""
+    try:
+        with open(layout.report_path(version), encoding="utf-8") as stream:
+            found = json.load(stream)
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and found.get("format_version") == REPORT_FORMAT else None

@@ -64,8 +64,9 @@ class Checker(HTMLParser):
         self.text: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert not {"src", "href"} & {name for name, _ in attrs} and tag != "script"
-        if tag not in ("meta",):
+        addresses = [value or "" for name, value in attrs if name in ("src", "href")]
+        assert all(address.startswith("data:") for address in addresses) and tag != "script"
+        if tag not in ("meta", "img"):
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
@@ -111,6 +112,8 @@ def test_a_page_of_a_version(folder: Path) -> None:
     assert "2,001 rows read: 2,000 written" in text and "1 bad" in text
     assert "has 3 cells" in text and "<b>Köln" in text and "string, 0.0% missing" in text
     assert "No feature moved by more than 0.1 (2 comparisons)." in text
+    assert "How it was built" in text and "BuildBlocks" in text and "0 of 1 partitions came from the cache" in text
+    assert "Schema and first rows of train" in text and "row 4" in text
     write(folder, 5000)
     build(load(str(folder / "c.yaml")))
     run("report", str(folder / "out"), "-o", str(folder / "new.html"))
@@ -126,3 +129,15 @@ def test_what_cannot_be_shown_is_said(folder: Path) -> None:
     result = build(load(str(folder / "c.yaml")))
     (Path(result.path) / "stats.pb").unlink()
     assert "has no whole stats.pb" in run("report", str(folder / "out"), status=1)
+
+
+def test_a_version_whose_build_left_no_report_is_shown_without(folder: Path) -> None:
+    version = build(load(str(folder / "c.yaml"))).version
+    report = folder / "out" / "reports" / f"{version}.json"
+    report.write_text("{")
+    run("report", str(folder / "out"))
+    text = shown(folder / "out" / "report.html")
+    assert "How it was built" not in text and "Features of train" in text
+    build(load(str(folder / "c.yaml"), ["output.level=3"]))
+    run("gc", str(folder / "out"), "--keep", "1")
+    assert not report.exists() and len(list(report.parent.iterdir())) == 1

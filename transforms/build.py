@@ -195,7 +195,8 @@ class ExampleMaker:
     def __init__(self, spec: BuildSpec, *, on_features: Callable[[pa.RecordBatch, np.ndarray], None]) -> None:
         self._on_features = on_features
         self._sequence = spec.rows.schema.sequence
-        self._graph = TransformGraph(spec.transform.path, spec.rows.schema) if spec.transform else None
+        with step("load"):
+            self._graph = TransformGraph(spec.transform.path, spec.rows.schema) if spec.transform else None
         self._encoder: tuple[pa.Schema, Encoder] | None = None
 
     def of(self, rows: FeatureRows, *, on_bad_row: Callable[[BadRow], None]) -> tuple[Records, np.ndarray]:

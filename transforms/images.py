@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import io
 import warnings
@@ -9,12 +10,15 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transforms.errors import missing_extra
+from transforms.errors import ConfigError, missing_extra
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 JPEG_MODES = ("L", "RGB")
+THUMBNAIL = 96  # pixels, of the longer side
+SMALL_BYTES = 32 << 10
+_STARTS = {b"\xff\xd8\xff": "jpeg", b"\x89PNG\r\n": "png", b"GIF8": "gif", b"RIFF": "webp"}
 EIGHT_BITS = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 
 
@@ -79,3 +83,25 @@ def require_pillow() -> ModuleType:
         raise missing_extra("pillow", "images", "images") from error
     warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")  # an image is read, or it is a bad row
     return pillow
+
+
+def thumbnail(content: bytes) -> str | None:
+    """A small picture of an encoded image as a ``data:`` address; None where it is no image, or is damaged.
+
+    Without Pillow, an image that is small already is taken as it is.
+    """
+    kind = next((kind for start, kind in _STARTS.items() if content.startswith(start)), None)
+    if kind is None:
+        return None
+    try:
+        image: Image = require_pillow().open(io.BytesIO(content))
+        image.thumbnail((THUMBNAIL, THUMBNAIL))
+        sink = io.BytesIO()
+        image.convert("RGBA" if "A" in image.mode or image.mode == "P" else "RGB").save(sink, format="png")
+        kind, content = "png", sink.getvalue()
+    except ConfigError:
+        if len(content) > SMALL_BYTES:
+            return None
+    except Exception:  # of a library that reads what it is given
+        return None
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
