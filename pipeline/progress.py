@@ -6,7 +6,7 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 
 from rich.console import Console
@@ -19,9 +19,12 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from pipeline.printing import size
+
 LINE_SECONDS = 10.0  # between lines, where there is no terminal
 
-Advance = Callable[[int, int], None]  # takes how many tasks are done, and how many bytes of the source they had
+# Takes how many tasks are done, how many bytes of the source they had, and what they counted (``times.TaskTime``).
+Advance = Callable[[int, int, Mapping[str, int]], None]
 Show = Callable[[str, int, int], contextlib.AbstractContextManager[Advance]]  # label, tasks, bytes
 
 log = logging.getLogger("recordmill")
@@ -29,7 +32,7 @@ log = logging.getLogger("recordmill")
 
 @contextlib.contextmanager
 def _nothing(label: str, tasks: int, num_bytes: int) -> Iterator[Advance]:
-    yield lambda done, done_bytes: None
+    yield lambda done, done_bytes, counts: None
 
 
 _show: ContextVar[Show] = ContextVar("show", default=_nothing)
@@ -71,11 +74,14 @@ def _bar(console: Console) -> Show:
     def show(label: str, tasks: int, num_bytes: int) -> Iterator[Advance]:
         sizes = (DownloadColumn(), TransferSpeedColumn()) if num_bytes else ()
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]}"), *sizes)
-        with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
-            task = bar.add_task(label, total=num_bytes or tasks, count=f"0/{tasks}")
+        counted = TextColumn("{task.fields[counted]}")
+        begin = time.monotonic()
+        with Progress(*columns, TimeRemainingColumn(), counted, console=console, transient=True) as bar:
+            task = bar.add_task(label, total=num_bytes or tasks, count=f"0/{tasks}", counted="")
 
-            def advance(done: int, done_bytes: int) -> None:
-                bar.update(task, completed=done_bytes if num_bytes else done, count=f"{done}/{tasks}")
+            def advance(done: int, done_bytes: int, counts: Mapping[str, int]) -> None:
+                told = _counted(counts, time.monotonic() - begin)
+                bar.update(task, completed=done_bytes if num_bytes else done, count=f"{done}/{tasks}", counted=told)
 
             yield advance
 
@@ -86,12 +92,25 @@ def _bar(console: Console) -> Show:
 def _lines(label: str, tasks: int, num_bytes: int) -> Iterator[Advance]:
     begin = last = time.monotonic()
 
-    def advance(done: int, done_bytes: int) -> None:
+    def advance(done: int, done_bytes: int, counts: Mapping[str, int]) -> None:
         nonlocal last
         now = time.monotonic()
         if now - last >= LINE_SECONDS and done < tasks:
             last = now
             rate = f", {done_bytes / (now - begin) / 1e6:.0f} MB/s" if done_bytes else ""
-            log.info("%s: %d of %d done%s", label, done, tasks, rate)
+            counted = _counted(counts, now - begin)
+            log.info("%s: %d of %d done%s%s", label, done, tasks, rate, f", {counted}" if counted else "")
 
     yield advance
+
+
+def _counted(counts: Mapping[str, int], seconds: float) -> str:
+    """``1,200,000 rows/s, 3 bad rows, 120 MB out``"""
+    parts = []
+    if counts.get("rows"):
+        parts.append(f"{counts['rows'] / max(seconds, 1e-3):,.0f} rows/s")
+    if counts.get("bad rows"):
+        parts.append(f"{counts['bad rows']:,} bad rows")
+    if counts.get("bytes out"):
+        parts.append(f"{size(counts['bytes out'])} out")
+    return ", ".join(parts)

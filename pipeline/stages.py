@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -171,7 +172,7 @@ def run_stage(
         progress(label, tasks=len(todo), num_bytes=sum(task.num_bytes for task in todo)) as advance,
         _short_switches(),
     ):
-        failure = _run(pipeline, todo, advance)
+        failure = _run(pipeline, _Advance(advance, label, todo, work_dir))
     missing = [task for task in todo if not os.path.exists(task.output)]
     if missing:
         raise _failure(label, missing, work_dir) from failure
@@ -189,8 +190,32 @@ def _short_switches() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-def _run(pipeline: beam.Pipeline, tasks: Sequence[Task], advance: Advance) -> Exception | None:
-    """Runs the pipeline, tells ``advance`` which tasks are done, and returns what it raised.
+class _Advance:
+    """Looks at which tasks are done, and what they noted, now and then."""
+
+    def __init__(self, advance: Advance, label: str, tasks: Sequence[Task], work_dir: str) -> None:
+        self._advance = advance
+        self._label = label
+        self._tasks = tasks
+        self._left = list(tasks)
+        self._follower = times.Follower(work_dir)
+        self._counts: Counter[str] = Counter()
+        self._next_look = time.monotonic() + LOOK_SECONDS
+
+    def look(self) -> None:
+        if time.monotonic() < self._next_look:
+            return
+        self._left = [task for task in self._left if not os.path.exists(task.output)]
+        self._next_look = time.monotonic() + LOOK_SECONDS + len(self._left) / LOOKS_PER_SECOND
+        for noted in self._follower.more():
+            if noted.stage == self._label:
+                self._counts.update(noted.counts)
+        num_bytes = sum(t.num_bytes for t in self._tasks) - sum(t.num_bytes for t in self._left)
+        self._advance(len(self._tasks) - len(self._left), num_bytes, self._counts)
+
+
+def _run(pipeline: beam.Pipeline, advance: _Advance) -> Exception | None:
+    """Runs the pipeline, lets ``advance`` look at what is done, and returns what it raised.
 
     In a thread of its own, since Ctrl-C strikes the main thread: inside the runner it would be lost, or leave the
     runner waiting for a worker that never began.
@@ -209,13 +234,9 @@ def _run(pipeline: beam.Pipeline, tasks: Sequence[Task], advance: Advance) -> Ex
     runner = threading.Thread(target=run, name="runner", daemon=True)  # and so are the threads that it starts
     runner.start()
     try:
-        left, next_look = list(tasks), time.monotonic() + LOOK_SECONDS
         while runner.is_alive():
             runner.join(0.1)  # a signal that another thread took is seen by this one only when it wakes up
-            if time.monotonic() > next_look:
-                left = [task for task in left if not os.path.exists(task.output)]
-                next_look = time.monotonic() + LOOK_SECONDS + len(left) / LOOKS_PER_SECOND
-                advance(len(tasks) - len(left), sum(t.num_bytes for t in tasks) - sum(t.num_bytes for t in left))
+            advance.look()
     except BaseException:
         _stopped.set()
         with contextlib.suppress(Exception):  # the local runner cannot, and needs not

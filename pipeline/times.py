@@ -23,7 +23,8 @@ _lock = threading.Lock()  # the threads of a process write into one file
 class TaskTime:
     """``worker``: host, process and thread.  ``begin``: seconds since the epoch.  ``seconds``: by the clock.
 
-    ``steps``: by path (``timing.Stopwatch``), seconds by the clock and of the thread's processor."""
+    ``steps``: by path (``timing.Stopwatch``), seconds by the clock and of the thread's processor.  ``counts``: ``rows``
+    that were read, ``bad rows``, ``bytes out``."""
 
     stage: str
     task: str
@@ -32,6 +33,7 @@ class TaskTime:
     seconds: float
     num_bytes: int
     steps: Mapping[str, Sequence[float]]
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def note(folder: str, *, stage: str, task: str, begin: float, num_bytes: int, st
     host, process = socket.gethostname(), os.getpid()
     steps = {path: (round(wall, 6), round(cpu, 6)) for path, (wall, cpu) in stopwatch.seconds.items()}
     worker = f"{host} {process} {threading.get_ident()}"
-    line = json.dumps(asdict(TaskTime(stage, task, worker, begin, seconds, num_bytes, steps)))
+    line = json.dumps(asdict(TaskTime(stage, task, worker, begin, seconds, num_bytes, steps, stopwatch.counts)))
     path = os.path.join(folder, FOLDER, f"{host}-{process}.jsonl")
     with _lock:
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -68,12 +70,27 @@ def note(folder: str, *, stage: str, task: str, begin: float, num_bytes: int, st
 
 def read_times(folder: str) -> list[TaskTime]:
     """Of all tasks that were done with this work folder, in the order in which they began."""
-    found: list[TaskTime] = []
-    path = os.path.join(folder, FOLDER)
-    for name in sorted(os.listdir(path)) if os.path.isdir(path) else ():
-        with open(os.path.join(path, name), encoding="utf-8") as stream:
-            found += [TaskTime(**json.loads(line)) for line in stream if line.endswith("\n")]
-    return sorted(found, key=lambda time: (time.begin, time.task))
+    return sorted(Follower(folder).more(), key=lambda time: (time.begin, time.task))
+
+
+class Follower:
+    """Reads what is noted in a work folder as it comes."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = os.path.join(folder, FOLDER)
+        self._offsets: dict[str, int] = {}
+
+    def more(self) -> list[TaskTime]:
+        """The tasks that were noted since the last call."""
+        found: list[TaskTime] = []
+        for name in sorted(os.listdir(self._folder)) if os.path.isdir(self._folder) else ():
+            with open(os.path.join(self._folder, name), "rb") as stream:
+                stream.seek(self._offsets.get(name, 0))
+                content = stream.read()
+            whole = content.rfind(b"\n") + 1
+            self._offsets[name] = self._offsets.get(name, 0) + whole
+            found += [TaskTime(**json.loads(line)) for line in content[:whole].splitlines()]
+        return found
 
 
 def by_stage(times: Iterable[TaskTime]) -> list[StageTime]:

@@ -12,10 +12,14 @@ from rich.console import Console
 
 from pipeline import progress, stages
 from pipeline.stages import Task, Workers, run_stage
+from transforms.timing import count
 
 
 def slow(argument: int, path: str) -> None:
     time.sleep(0.25)
+    count("rows", 1000)
+    count("bad rows", argument)
+    count("bytes out", 5_000_000)
     Path(path).write_text(str(argument))
 
 
@@ -27,10 +31,11 @@ def tasks(folder: Path, num_bytes: int = 1_000_000) -> list[Task]:
 def test_a_bar_on_a_terminal(tmp_path: Path, num_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stages, "LOOK_SECONDS", 0.05)
     shown = io.StringIO()
-    with progress.shown(Console(file=shown, force_terminal=True, width=120)):
+    with progress.shown(Console(file=shown, force_terminal=True, width=160)):
         run_stage("BuildBlocks", slow, tasks(tmp_path, num_bytes), workers=Workers(1), work_dir=str(tmp_path))
     assert "build blocks" in shown.getvalue()
     assert "3/6" in shown.getvalue()
+    assert "rows/s, 6 bad rows, 20 MB out" in shown.getvalue()  # of the first four, before the last look
     assert ("MB/s" in shown.getvalue()) == bool(num_bytes)
 
 
@@ -42,7 +47,7 @@ def test_lines_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog
         run_stage("Accumulate0", slow, tasks(tmp_path), workers=Workers(1), work_dir=str(tmp_path))
     lines = [record.getMessage() for record in caplog.records]
     assert 1 <= len(lines) <= 3
-    assert lines[0].startswith("accumulate 0: ") and lines[0].endswith(" MB/s")
+    assert lines[0].startswith("accumulate 0: ") and " MB/s, " in lines[0] and lines[0].endswith(" MB out")
 
 
 def test_nothing_unless_asked_for(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from transforms.compression import Compression
 from transforms.shuffle import permutation
 from transforms.tfrecord import Records, gather
-from transforms.timing import step
+from transforms.timing import count, step
 
 BLOCK_BYTES = 1 << 20  # raw bytes at which a block is closed
 WINDOW_BYTES = 32 << 20  # raw records held to be shuffled among each other
@@ -133,6 +133,7 @@ class BlockCutter:
     def _write_block(self, name: str, raw: np.ndarray, num_records: int) -> None:
         with step("compress"):
             packed = self._compression.pack(raw, num_records=num_records)
+        count("bytes out", len(packed.data))
         with step("write"):
             self._sink.add(name, packed.data, raw_bytes=raw.nbytes, num_records=num_records, checksum=packed.checksum)
 

@@ -15,6 +15,7 @@ from transforms.partition import BadRow, Partition, RawBatch
 from transforms.sources import Source, open_source
 from transforms.sources.corrected import CorrectedSource, Correction
 from transforms.sources.loaded import Load, LoadedSource
+from transforms.timing import count
 from transforms.timing import step as step_of
 from transforms.usercode import UserFunction
 
@@ -74,6 +75,7 @@ class Reader:
         elif columns is not None and drop is not None:
             columns |= key_columns(drop.columns)
         for raw in source.read(self.partition, columns=columns, declared=declared, on_bad_row=self.on_bad_row):
+            count("rows", raw.data.num_rows)
             if drop is not None:
                 dropped = matcher(drop.path).matches(read_keys(raw, drop.columns))
                 if dropped.any():

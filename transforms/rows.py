@@ -16,7 +16,7 @@ from transforms.prepare import Preparer
 from transforms.reading import Reader, SourceSpec
 from transforms.schema import Schema
 from transforms.split import Splitter
-from transforms.timing import step, timed
+from transforms.timing import count, step, timed
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,7 @@ class PartitionRows:
             yield FeatureRows(features, split[kept], raw.rows[kept], raw.path)
         self.dropped_rows, self.removed_rows = reader.dropped, reader.removed
         self.rows_read += reader.dropped + reader.removed
+        count("bad rows", len(self.bad_rows))
 
     def of_split(self, split: str | None) -> Iterator[pa.RecordBatch]:
         """The feature batches with the rows of one split only; None: with all rows."""

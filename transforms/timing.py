@@ -16,10 +16,13 @@ _Item = TypeVar("_Item")
 
 
 class Stopwatch:
-    """``seconds``: by path, of the clock and of this thread's processor, without those of the steps inside."""
+    """``seconds``: by path, of the clock and of this thread's processor, without those of the steps inside.
+
+    ``counts``: what was counted, by name."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, tuple[float, float]] = {}
+        self.counts: dict[str, int] = {}
         self._path: list[str] = []
         self._last = (time.perf_counter(), time.thread_time())
 
@@ -70,6 +73,13 @@ def step(name: str) -> Iterator[None]:
         yield
     finally:
         stopwatch.end()
+
+
+def count(name: str, number: int) -> None:
+    """Counts so many more."""
+    if _current.stopwatch is not None:
+        counts = _current.stopwatch.counts
+        counts[name] = counts.get(name, 0) + number
 
 
 def timed(name: str, items: Iterable[_Item]) -> Iterator[_Item]:
