@@ -32,9 +32,10 @@ from pipeline.schema import check_inferred, check_values, read_schema
 from pipeline.stages import Task, Workers, check_runner
 from pipeline.statistics import parse_statistics, statistics_of
 from pipeline.times import by_stage, read_times
+from pipeline.verify import shard_faults
 from pipeline.versions import find_missing
 from transforms.build import Transform
-from transforms.errors import CorruptError
+from transforms.errors import BuildError, CorruptError
 from transforms.files import remove_leftovers, temporary_folder
 from transforms.histogram import Histograms, to_bytes
 from transforms.infer import to_schema
@@ -83,6 +84,15 @@ def build(config: Config, partitions: Sequence[Partition] | None = None, *, wait
         finally:
             log.removeHandler(warnings)
             remove_leftovers(layout.dir, everything=locked)  # of worker threads that are still at it after Ctrl-C
+
+
+def _read_back(folder: str, manifest: Manifest) -> None:
+    faults = shard_faults(folder, manifest)
+    if faults:
+        raise BuildError(
+            f"{len(faults)} faults in shards that were just written, so nothing was published; see to the disk and build "
+            f"again: {'; '.join(map(str, faults[:3]))}"
+        )
 
 
 class _Where(TypedDict):
@@ -151,6 +161,9 @@ class _Build:
         schema = check_values(self.config, schema, made.block_files)
         self._check_moves(schema, made, latest)
         manifest = finish_manifest(draft, block_files=made.block_files, shards=made.shards)
+        if self.config.output.read_back:
+            with step("read back"):
+                _read_back(made.folder, manifest)
         with step("publish"):
             write_bad_rows(self.config, partitions, made.block_files, made.folder)
             record_uses(self.layout, manifest.version, self.maker.used)

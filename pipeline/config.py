@@ -50,6 +50,7 @@ class Output(Model):
     """Where the versions go, and what their shards are like.
 
     ``mirror``: where they go as well, on an object store.  ``level``: from 1, the fastest, to 9, the smallest.
+    ``read_back``: shards are read again and checked before they are published.
     """
 
     dir: LocalPath
@@ -61,6 +62,7 @@ class Output(Model):
     shards: Shards | None = None
     shuffle: Literal["none", "blocks", "rows"] = "blocks"
     seed: Annotated[int, Field(ge=0)] = 0
+    read_back: bool = False
 
     @property
     def shard_bytes(self) -> int:

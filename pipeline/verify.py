@@ -61,14 +61,20 @@ def verify(dir: str, *, version: str | None = None) -> Verification:
     version = layout.find(version)
     folder = layout.version_dir(version)
     manifest = Manifest.load(layout.manifest_path(version))
-    shards, compression = manifest.shards, manifest.compression
-    with ThreadPoolExecutor(os.cpu_count()) as blocks, ThreadPoolExecutor(os.cpu_count()) as pool:
-        by_shard = list(pool.map(lambda shard: list(_shard_faults(folder, shard, compression, blocks)), shards))
-    faults = [*_file_faults(folder, manifest), *(fault for found in by_shard for fault in found)]
+    shards = manifest.shards
+    faults = [*_file_faults(folder, manifest), *shard_faults(folder, manifest)]
     records = sum(shard.num_records for shard in shards)
     if records != manifest.totals.written:
         faults.append(Fault(MANIFEST, f"its shards hold {records} records, its totals say {manifest.totals.written}"))
     return Verification(dir, version, len(shards), records, sum(s.num_bytes for s in shards), tuple(faults))
+
+
+def shard_faults(folder: str, manifest: Manifest) -> list[Fault]:
+    """What is wrong with the shards in the folder of a version: all of their bytes are read."""
+    shards, compression = manifest.shards, manifest.compression
+    with ThreadPoolExecutor(os.cpu_count()) as blocks, ThreadPoolExecutor(os.cpu_count()) as pool:
+        by_shard = list(pool.map(lambda shard: list(_shard_faults(folder, shard, compression, blocks)), shards))
+    return [fault for found in by_shard for fault in found]
 
 
 def _file_faults(folder: str, manifest: Manifest) -> Iterator[Fault]:

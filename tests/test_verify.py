@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from pipeline.build import build
 from pipeline.config import load
 from pipeline.layout import Layout, Manifest
 from pipeline.verify import Fault, verify
-from transforms.errors import ConfigError, CorruptError
+from transforms.errors import BuildError, ConfigError, CorruptError
 
 CONFIG = """\
 name: t
@@ -202,3 +203,29 @@ def test_what_cannot_be_verified_at_all(plain: Version, tmp_path: Path) -> None:
     Path(plain.layout.manifest_path(plain.version)).write_text("{")
     with pytest.raises(CorruptError, match="manifest.json is damaged"):
         verify(plain.layout.dir)
+
+
+def test_a_shard_that_the_disk_spoils_is_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a disk does it: behind the writer's back, without another size."""
+    from pipeline import make
+
+    (tmp_path / "rows.csv").write_text("id,text\n" + "".join(f"{i},{i % 50}\n" for i in range(5000)))
+    (tmp_path / "c.yaml").write_text(CONFIG)
+    written = make.make_shards
+
+    def spoiled(*arguments: Any, **options: Any) -> Any:
+        shards, taken = written(*arguments, **options)
+        path = Path(options["staged"]) / "train" / shards[0].name
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+        return shards, taken
+
+    monkeypatch.setattr(make, "make_shards", spoiled)
+    config = load(str(tmp_path / "c.yaml"), ["output.read_back=true"])
+    with pytest.raises(BuildError, match=r"in shards that were just written, so nothing was published.*train.*block"):
+        build(config)
+    assert Layout(config.output_dir).latest() is None
+    monkeypatch.undo()
+    result = build(config)
+    assert "read back" in result.steps and verify(config.output_dir).faults == ()

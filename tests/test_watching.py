@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 from pipeline.build import BuildResult, build
 from pipeline.cli import app
 from pipeline.config import load
+from pipeline.layout import Layout
 from pipeline.spans import ENDPOINT, make_spans, send_spans
 
 
@@ -186,3 +188,14 @@ def test_errors_are_lines_of_json_too(tmp_path: Path) -> None:
     wrong = command(write_config(tmp_path), "--set", "output.level=0")
     (line,) = [json.loads(line) for line in wrong.stderr.splitlines()]
     assert wrong.returncode == line["status"] == 2 and "output.level" in line["message"]
+
+
+def test_the_docs_name_every_key_of_the_report(result: BuildResult) -> None:
+    text = (Path(__file__).parent.parent / "docs" / "watching.md").read_text(encoding="utf-8")
+    table = text[text.index("| key |") :]
+    plain = result.to_plain()
+    named = set(re.findall(r"`(\w+)`", table))
+    assert plain.keys() <= named
+    assert plain["stages"][0].keys() | plain["splits"]["train"].keys() <= named
+    report = Layout(result.path.split("/versions/")[0]).report_path(result.version)
+    assert json.loads(Path(report).read_text()) == json.loads(json.dumps(plain))
