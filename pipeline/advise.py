@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -41,13 +42,18 @@ class Advised:
     now: Compression
     bytes: Mapping[str, int]
     seconds: Mapping[str, float]
+    analyzer_seconds: Mapping[str, float]
     advice: tuple[Advice, ...]
     output_bytes: int | None
 
 
 def advise(config: Config, *, hosts: int | None = None) -> Advised:
     """Measures, and changes nothing.  ``hosts``: that will read the shards, each a part of them."""
-    sample = take_sample(config)
+    with tempfile.TemporaryDirectory() as folder:
+        return _advise(config, take_sample(config, folder), hosts)
+
+
+def _advise(config: Config, sample: Sample, hosts: int | None) -> Advised:
     output = config.output
     now = Compression(output.compression, output.level, output.gzip_members)
     codecs = levels(sample, now, read=True)
@@ -59,6 +65,7 @@ def advise(config: Config, *, hosts: int | None = None) -> Advised:
         *_files(config),
         *_shards(config, total, hosts),
         *_graph(seconds),
+        *_analyzers(sample.analyzer_seconds),
         *look_at_columns(config, sample, now),
     ]
     return Advised(
@@ -67,6 +74,7 @@ def advise(config: Config, *, hosts: int | None = None) -> Advised:
         now,
         sizes,
         seconds,
+        sample.analyzer_seconds,
         tuple(sorted(advice, key=lambda found: -found.weight)),
         total,
     )
@@ -166,6 +174,17 @@ def _graph(seconds: Mapping[str, float]) -> Iterator[Advice]:
                 f"`{name}` takes {found / total:.0%} of what the transform graph's {len(seconds)} features take alone, "
                 f"{found / middle:.0f} times the middle one: see whether preprocessing_fn can make it more simply",
                 found / total,
+            )
+
+
+def _analyzers(seconds: Mapping[str, float]) -> Iterator[Advice]:
+    total = sum(seconds.values())
+    for name, found in seconds.items():
+        if len(seconds) > 2 and found > total / 2 and name != "graph":
+            yield Advice(
+                f"the analyzer `{name}` takes {found / total:.0%} of the analysis: preprocess_refresh: on_drift or "
+                "frozen analyzes less often, and a simpler analyzer in less time",
+                found / total / 2,
             )
 
 

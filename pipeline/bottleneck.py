@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from pipeline.sample import Sample, take_sample
 from pipeline.times import OTHER, by_step
 from pipeline.values import processors
 from transforms.compression import Compression
+from transforms.timing import ANALYZER
 
 LARGE = 0.25  # of the workers' time: a step that took more is worth a sentence
 ALONE = 0.6  # of a stage's time: a task that took more, while others could have worked, held it up
@@ -31,6 +33,7 @@ STEPS = {
     "load": "loading TensorFlow and the transform graph",
     "preprocess": "the transform graph",
     "accumulate": "analysis",
+    "graph": "the graph before the analyzers",
     "convert": "making features of columns",
     "encode": "encoding Examples",
     "compress": "compression",
@@ -95,10 +98,19 @@ def _steps(config: Config, result: BuildResult) -> Iterator[Finding]:
     seconds = by_step(result.stages)
     busy = sum(seconds.values())
     large = [name for name, of_step in seconds.items() if of_step > LARGE * busy] or [next(iter(seconds))]
-    sample = take_sample(config) if {"compress", "preprocess"} & set(large) else None
+    with tempfile.TemporaryDirectory() as folder:
+        sample = take_sample(config, folder) if {"compress", "preprocess"} & set(large) else None
+        yield from _large_steps(config, result, seconds, large, sample)
+
+
+def _large_steps(
+    config: Config, result: BuildResult, seconds: Mapping[str, float], large: Sequence[str], sample: Sample | None
+) -> Iterator[Finding]:
+    busy = sum(seconds.values())
     for name in large:
         share = seconds[name] / busy
-        text = f"{STEPS.get(name, name)} took {share:.0%} of the workers' time"
+        called = f"the {name}" if name.startswith(ANALYZER) else STEPS.get(name, name)
+        text = f"{called} took {share:.0%} of the workers' time"
         spent = share * result.seconds
         if name == "compress" and sample is not None:
             yield _compression(config, sample, text, spent)

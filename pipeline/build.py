@@ -90,8 +90,8 @@ def _read_back(folder: str, manifest: Manifest) -> None:
     faults = shard_faults(folder, manifest)
     if faults:
         raise BuildError(
-            f"{len(faults)} faults in shards that were just written, so nothing was published; see to the disk and build "
-            f"again: {'; '.join(map(str, faults[:3]))}"
+            f"{len(faults)} faults in shards that were just written, so nothing was published; see to the disk, and "
+            f"build again: {'; '.join(map(str, faults[:3]))}"
         )
 
 

@@ -183,6 +183,11 @@ def show_advice(found: Advised, *, written: Sequence[str] | None, config_path: s
     console.print(features)
     if len(names) > _FEATURES:
         console.print(f"and {len(names) - _FEATURES:,} features more")
+    analysis = sum(found.analyzer_seconds.values())
+    if analysis:
+        longest = sorted(found.analyzer_seconds.items(), key=lambda item: -item[1])[:_FEATURES]
+        told = ", ".join(f"{name} {took / analysis:.0%}" for name, took in longest)
+        console.print(f"analysis: {escape(told)}")
     if found.output_bytes is not None:
         console.print(f"all shards: about {size(found.output_bytes)}")
     for advice in found.advice:
@@ -205,6 +210,7 @@ def _advice_to_plain(found: Advised, written: Sequence[str] | None) -> dict[str,
         "now": next(codec.name for codec in found.codecs if codec.compression == found.now),
         "bytes": dict(found.bytes),
         "seconds": dict(found.seconds),
+        "analyzer_seconds": dict(found.analyzer_seconds),
         "output_bytes": found.output_bytes,
         "advice": [{"text": a.text, "weight": a.weight, "change": dict(a.change)} for a in found.advice],
         "written": list(written or ()),

@@ -6,8 +6,10 @@ import functools
 import itertools
 import os
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -23,12 +25,17 @@ from transforms.example import Encoder
 from transforms.infer import profile, to_schema
 from transforms.partition import BadRow, Partition, RawBatch
 from transforms.prepare import Preparer
-from transforms.preprocess import TransformGraph
+from transforms.preprocess import Preprocessing, TransformGraph
 from transforms.reading import Reader
 from transforms.schema import Schema
+from transforms.timing import ANALYZER, measured
+
+if TYPE_CHECKING:
+    from transforms.analyze import PhaseSpec
 
 FILES = 3  # that are looked at: the first, one in the middle, the last
 RAW_BYTES = 16 << 20  # of Arrow data, of all of them together
+ANALYZED_ROWS = 4096  # in a batch
 SECONDS = 3.0  # for counting the rows of their partitions
 
 
@@ -37,7 +44,9 @@ class Sample:
     """``raw``: as the source holds them; ``features``: prepared; ``written``: what the Examples hold, in one batch.
 
     ``rows_per_byte``: of the source as stored; None where no partition could be read to its end in time.
-    ``transform_dir``: of the graph that made ``written`` of ``features``; None where there is none, or none yet.
+    ``transform_dir``: of the graph that made ``written`` of ``features``, which was made of all rows, or of the sample
+    where there is no version yet; None without preprocessing.  ``analyzer_seconds``: that each analyzer took for the
+    sample, and ``graph`` for their inputs; none where only stock TFT can analyze.
     """
 
     raw: tuple[RawBatch, ...]
@@ -46,6 +55,7 @@ class Sample:
     written: pa.RecordBatch
     schema: Schema
     transform_dir: str | None
+    analyzer_seconds: Mapping[str, float]
 
     @property
     def num_rows(self) -> int:
@@ -64,8 +74,9 @@ class Sample:
         return [records.data[records.offsets[begin] : records.offsets[end]] for begin, end in itertools.pairwise(cuts)]
 
 
-def take_sample(config: Config) -> Sample:
-    """Reads the sample.  The latest version's schema and transform graph are applied, where there is one.
+def take_sample(config: Config, folder: str) -> Sample:
+    """Reads the sample.  The latest version's schema and transform graph are applied, where there is one; otherwise the
+    sample is analyzed, and its graph stands in the ``folder``, which is the caller's.
 
     Raises BuildError where the source has no rows that could be written.
     """
@@ -81,10 +92,45 @@ def take_sample(config: Config) -> Sample:
         if rejected:
             raise BadRowsError(rejected)
         raise BuildError(f"{config.source.called}: has no rows to measure on")
-    written = features
+    written, seconds = features, dict[str, float]()
+    if config.preprocess_path is not None:
+        own, seconds = _analyze(config.preprocess_path, schema, features, folder)
+        transform_dir = transform_dir or own
     if transform_dir is not None:
         written, _ = TransformGraph(transform_dir, row_spec(config, schema).schema).transform_good(features)
-    return Sample(tuple(raw), rows_per_byte, features, written, schema, transform_dir)
+    return Sample(tuple(raw), rows_per_byte, features, written, schema, transform_dir, seconds)
+
+
+def _analyze(
+    preprocess_path: str, schema: Schema, features: pa.RecordBatch, folder: str
+) -> tuple[str | None, dict[str, float]]:
+    """The transform graph of the sample, and seconds by analyzer; none where only stock TFT can analyze."""
+    from transforms.analyze import Unsupported, accumulate, analyze
+
+    seconds: defaultdict[str, float] = defaultdict(float)
+    batches = [features.slice(start, ANALYZED_ROWS) for start in range(0, features.num_rows, ANALYZED_ROWS)]
+
+    def run_phase(phase: PhaseSpec) -> list[list[str]]:
+        path = os.path.join(folder, f"{phase.number}.sections")
+        accumulate(phase, batches[:1], path)  # loads TensorFlow and the graph
+        with measured() as stopwatch:
+            accumulate(phase, batches, path)
+        for name, (wall, _) in stopwatch.seconds.items():
+            seconds[_plain(name)] += wall
+        return [[path]]
+
+    out_dir = os.path.join(folder, "graph")
+    os.makedirs(out_dir)
+    try:
+        analyze(Preprocessing.load(preprocess_path), schema, run_phase=run_phase, work_dir=folder, out_dir=out_dir)
+    except Unsupported:
+        return None, {}
+    return out_dir, dict(seconds)
+
+
+def _plain(step: str) -> str:
+    """``scale_to_0_1#min_and_max`` of the step of an analyzer."""
+    return step.removeprefix(ANALYZER).partition("[")[2].rstrip("]") or step
 
 
 def _some(files_by_span: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

@@ -133,14 +133,43 @@ def preprocessing_fn(inputs):
 """
 
 
-def test_a_costly_feature_is_named_once_there_is_a_graph(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_built", [False, True])
+def test_a_costly_feature_is_named(tmp_path: Path, is_built: bool) -> None:
     (tmp_path / "preprocessing.py").write_text(COSTLY)
     config = config_of(tmp_path, {"a": numbers()}, more="preprocess: preprocessing.py\nanalyze: all\n")
-    assert advise(config).seconds == {}
-    build(config)
+    if is_built:
+        build(config)
     found = advise(config)
     assert max(found.seconds, key=lambda name: found.seconds[name]) == "costly"
     assert "of what the transform graph's 4 features take alone" in the([a.text for a in found.advice], "`costly`")
+
+
+ANALYZERS = """
+import tensorflow_transform as tft
+
+def preprocessing_fn(inputs):
+    cheap = {name: tft.scale_to_0_1(inputs[name]) for name in ("a", "b")}
+    return cheap | {"words": tft.compute_and_apply_vocabulary(inputs["words"])}
+"""
+
+
+def test_each_analyzer_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "preprocessing.py").write_text(ANALYZERS)
+    words = [f"word {n}" for n in rng().integers(0, 1 << 30, ROWS)]
+    columns = {"a": numbers(), "b": numbers(), "words": words}
+    found = advise(config_of(tmp_path, columns, more="preprocess: preprocessing.py\nanalyze: all\n"))
+    assert {"graph", "scale_to_0_1#min_and_max", "compute_and_apply_vocabulary#vocabulary"} <= set(
+        found.analyzer_seconds
+    )
+    assert set(found.bytes) == {"a", "b", "words"}
+    told = CliRunner().invoke(app, ["advise", str(tmp_path / "c.yaml")]).output
+    assert "analysis: " in told and "compute_and_apply_vocabulary#vocabulary" in told
+
+
+def test_an_analyzer_that_takes_most_of_the_analysis_is_named() -> None:
+    (advice,) = advising._analyzers({"graph": 1.0, "tfidf#vocabulary": 9.0, "scale_to_0_1#min_and_max": 0.1})
+    assert advice.text.startswith("the analyzer `tfidf#vocabulary` takes 89% of the analysis")
+    assert not list(advising._analyzers({"graph": 9.0, "a": 1.0, "b": 1.0}))
 
 
 def test_shards_for_hosts(tmp_path: Path) -> None:

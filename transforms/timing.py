@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
+ANALYZER = "analyzer "  # before the label of an analyzer, in the name of its step
+
 _Item = TypeVar("_Item")
 
 

@@ -24,6 +24,7 @@ from transforms.analyze.vocabulary import VocabularyCounts
 from transforms.errors import SchemaError
 from transforms.files import committed
 from transforms.tensors import TensorReader, graph_error, import_tensorflow, missing_value
+from transforms.timing import ANALYZER, step
 
 _loading = threading.Lock()
 
@@ -48,12 +49,14 @@ def accumulate(spec: PhaseSpec, batches: Iterable[pa.RecordBatch], path: str) ->
         if not batch.num_rows:  # no rows of a split, say; a maximum of nothing may fail in the graph
             continue
         observer.add(batch)
-        tensors = run(batch) if run else {}
+        with step("graph"):
+            tensors = run(batch) if run else {}
         for analyzer, accumulator in zip(spec.analyzers, accumulators, strict=True):
-            if analyzer.column is None:
-                accumulator.add(tuple(tensors[name] for name in analyzer.tensors))
-            elif isinstance(accumulator, VocabularyCounts):
-                accumulator.add_tokens(_tokens(batch, analyzer.column, is_required=analyzer.is_required))
+            with step(f"{ANALYZER}{analyzer.label.replace('/', '.')}"):
+                if analyzer.column is None:
+                    accumulator.add(tuple(tensors[name] for name in analyzer.tensors))
+                elif isinstance(accumulator, VocabularyCounts):
+                    accumulator.add_tokens(_tokens(batch, analyzer.column, is_required=analyzer.is_required))
     with committed(path, durable=False) as output:  # its sections have checksums
         contents = itertools.chain((a.batches() for a in accumulators), ([batch] for batch in observer.batches()))
         write_sections(output, zip(spec.sections, contents, strict=True))
