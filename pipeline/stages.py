@@ -175,7 +175,7 @@ def run_stage(
         failure = _run(pipeline, _Advance(advance, label, todo, work_dir))
     missing = [task for task in todo if not os.path.exists(task.output)]
     if missing:
-        raise _failure(label, missing, work_dir) from failure
+        raise _failure(label, missing, work_dir, failure) from failure
     if failure is not None:
         raise BuildError(f"{label}: the runner failed: {failure}") from failure
 
@@ -249,7 +249,8 @@ def _report_path(folder: str, task: Task) -> str:
     return os.path.join(folder, f"{digest(task.output)}.error.json")
 
 
-def _failure(label: str, missing: Sequence[Task], work_dir: str) -> RecordmillError:
+def _failure(label: str, missing: Sequence[Task], work_dir: str, failure: Exception | None) -> RecordmillError:
+    """What went wrong, as the tasks told it or, where none did, the runner, which raised ``failure``."""
     reports = []
     for path in (_report_path(work_dir, task) for task in missing):
         if os.path.exists(path):
@@ -266,4 +267,6 @@ def _failure(label: str, missing: Sequence[Task], work_dir: str) -> RecordmillEr
         return BuildError(
             f"{label} failed on {report['task']}: {report['type']}: {report['message']}\n{report['traceback']}"
         )
+    if failure is not None:
+        return BuildError(f"{label}: the runner failed: {failure}; its log, and those of its workers, say more")
     return BuildError(f"{label} ended without an error, but did not make {missing[0].output} ({missing[0].name})")

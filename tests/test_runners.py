@@ -6,6 +6,7 @@ and Prism keep too.  ``python tests/clusters.py`` runs these.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import socket
@@ -13,14 +14,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
+from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc
 
 from pipeline.build import BuildResult, build
 from pipeline.config import load
-from runners import flink, portable, prism, spark
+from runners import flink, portable, prism, spark, worker
 from runners.settings import RunnerError, Settings
 from transforms.errors import BadRowsError, ConfigError
 
@@ -178,3 +182,39 @@ def test_nothing_is_touched_then(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there.yaml: runner.job_endpoint localhost:.*: nothing answers there"):
         run(tmp_path, "there", {"name": "portable", "job_endpoint": closed()})
     assert not (tmp_path / "there").exists()
+
+
+def test_a_worker_asks_the_runner_for_what_it_was_not_told() -> None:
+    """Flink and Spark start a worker with the address of the provision service alone."""
+    asked: list[dict[str, str]] = []
+
+    class Provision(beam_provision_api_pb2_grpc.ProvisionServiceServicer):
+        def GetProvisionInfo(self, request: Any, context: Any) -> Any:
+            asked.append(dict(context.invocation_metadata()))
+            info = beam_provision_api_pb2.ProvisionInfo(runner_capabilities=["a", "b"])
+            info.control_endpoint.url, info.logging_endpoint.url = "localhost:1", "localhost:2"
+            info.pipeline_options["beam:option:streaming:v1"] = False
+            return beam_provision_api_pb2.GetProvisionInfoResponse(info=info)
+
+    server = grpc.server(ThreadPoolExecutor(1))
+    beam_provision_api_pb2_grpc.add_ProvisionServiceServicer_to_server(Provision(), server)
+    address = f"localhost:{server.add_insecure_port('localhost:0')}"
+    server.start()
+    try:
+        told = argparse.Namespace(id="1-1", provision_endpoint=address, control_endpoint=None, logging_endpoint=None)
+        found = worker.environment(told)
+    finally:
+        server.stop(None)
+    assert asked[0]["worker_id"] == "1-1"
+    assert json.loads(found.pop("PIPELINE_OPTIONS")) == {"beam:option:streaming:v1": False}
+    assert found == {
+        "WORKER_ID": "1-1",
+        "CONTROL_API_SERVICE_DESCRIPTOR": 'url: "localhost:1"\n',
+        "LOGGING_API_SERVICE_DESCRIPTOR": 'url: "localhost:2"\n',
+        "RUNNER_CAPABILITIES": "a b",
+    }
+
+
+def test_a_worker_that_nothing_was_told_says_what_it_needs() -> None:
+    done = subprocess.run([sys.executable, "-m", "runners.worker", "--id", "1"], capture_output=True, text=True)
+    assert done.returncode == 2 and "--provision_endpoint or --control_endpoint must be given" in done.stderr
