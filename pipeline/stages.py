@@ -82,7 +82,7 @@ _CODER = beam.coders.PickleCoder()  # as the runner itself would have it; the fi
 Stored = tuple[int, int]  # where a task stands in the file of the stage: offset, size
 
 
-def _store(tasks: Sequence[Task], path: str) -> list[Stored]:
+def store_tasks(tasks: Sequence[Task], path: str) -> list[Stored]:
     """Writes the tasks into one file of the work folder, so that what travels through the runner is small."""
     stored, at = [], 0
     with open(path, "wb") as stream:
@@ -165,7 +165,7 @@ def run_stage(
         return
     os.makedirs(work_dir, exist_ok=True)
     tasks_file = os.path.join(work_dir, f"{label}-{digest([task.output for task in todo])}.tasks")
-    stored = _store(todo, tasks_file)
+    stored = store_tasks(todo, tasks_file)
     pipeline = workers.pipeline(todo)
     _ = pipeline | beam.Create(stored) | label >> beam.ParDo(RunTask(label, function, tasks_file, work_dir))
     with (
