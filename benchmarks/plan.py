@@ -10,6 +10,7 @@ runner is sent, bytes of an element that travels, and of a task in the file of t
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import resource
 import subprocess
@@ -67,18 +68,14 @@ def graph(partitions: int, features: int, folder: str) -> dict[str, Any]:
     schema = Schema(tuple(Feature(name, kind="float", source=(name,), required=True, shape=()) for name in names))
     rows = RowSpec(SourceSpec("csv"), schema.to_text(), Splitter.of({"train": 0.8, "eval": 0.2}, keys=()))
     spec = BuildSpec(rows, Compression("gzip", 1), None, "blocks", 0)
-    tasks = [
-        Task(
-            Partition((FileSlice(f"/data/part-{i:06d}.csv", 0, 1 << 26, 1 << 26, 0, f"{i:032x}"),)), f"/c/{i:032x}", "t"
-        )
-        for i in range(partitions)
-    ]
+    tasks = []
+    for i in range(partitions):
+        piece = FileSlice(f"/data/part-{i:06d}.csv", 0, 1 << 26, 1 << 26, 0, f"{i:032x}")
+        tasks.append(Task(Partition((piece,)), f"/out/cache/blocks/{i:032x}.blocks", piece.path, piece.num_bytes))
     path = str(Path(folder, f"{partitions}-{features}.tasks"))
     stored = store_tasks(tasks, path)
     pipeline = beam.Pipeline(runner="FnApiRunner")
-    function = RunTask(
-        "BuildBlocks", lambda argument, output: build_partition(argument, output, spec=spec), path, folder
-    )
+    function = RunTask("BuildBlocks", functools.partial(build_partition, spec=spec), path, folder)
     _ = pipeline | beam.Create(stored) | "BuildBlocks" >> beam.ParDo(function)
     coder = beam.coders.registry.get_coder(tuple[int, int])
     return {

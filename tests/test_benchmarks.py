@@ -65,3 +65,13 @@ def test_sources(tmp_path: Path) -> None:
     figures = run("sources", "--rows", "2000", "--repeats", "1", folder=tmp_path)["sources"]
     assert {figure["format"] for figure in figures} == {"csv", "jsonl", "parquet", "arrow", "orc", "avro", "images"}
     assert all(figure["ratio"] > 0 for figure in figures)
+
+
+def test_plan(tmp_path: Path) -> None:
+    """The graph grows with neither partitions nor features beyond an element each."""
+    figures = run("plan", "--files", "3000", "--partitions", "2000", folder=tmp_path)
+    assert figures["plan"]["files"] == 3000
+    graphs = {(found["partitions"], found["features"]): found for found in figures["graphs"]}
+    assert graphs[2000, 1000]["pipeline_bytes"] - graphs[10, 1000]["pipeline_bytes"] < 2000 * 16
+    assert graphs[2000, 1000]["pipeline_bytes"] - graphs[2000, 10]["pipeline_bytes"] < 10_000
+    assert graphs[2000, 1000]["task_bytes"] == graphs[2000, 10]["task_bytes"] < 1000
