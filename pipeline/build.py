@@ -21,6 +21,7 @@ from pipeline.make import Made, Maker
 from pipeline.mirror import sync
 from pipeline.moves import Move, check_moves, find_moves
 from pipeline.plan import Cache, build_spec, list_partitions, row_spec
+from pipeline.preflight import check_runner
 from pipeline.profiles import guess, profile_tasks
 from pipeline.publish import draft_manifest, finish_manifest, publish
 from pipeline.purge import purge
@@ -29,7 +30,7 @@ from pipeline.reasons import reasons
 from pipeline.refresh import code_outline, graph_inputs, kept_transform
 from pipeline.result import BuildResult, SplitResult, note_report
 from pipeline.schema import check_inferred, check_values, read_schema
-from pipeline.stages import Task, Workers, check_runner
+from pipeline.stages import Task, Workers
 from pipeline.statistics import parse_statistics, statistics_of
 from pipeline.times import by_stage, read_times
 from pipeline.verify import shard_faults

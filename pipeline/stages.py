@@ -8,28 +8,31 @@ whatever the runner makes of it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
+import platform
+import socket
 import sys
 import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
 
 from pipeline import times
-from pipeline.config import Config
 from pipeline.progress import Advance, progress
 from runners import start
-from runners.settings import RunnerError, Settings
+from runners.settings import Settings
 from transforms import errors
-from transforms.errors import BadRowsError, BuildError, ConfigError, RecordmillError
+from transforms.build import LIBRARIES
+from transforms.errors import BadRowsError, BuildError, RecordmillError
 from transforms.files import write_committed
-from transforms.fingerprint import digest
+from transforms.fingerprint import digest, library_version
 from transforms.partition import BadRow
 from transforms.timing import measured
 
@@ -67,14 +70,6 @@ class Workers:
         return start.pipeline(settings, tasks=len(tasks), processes=self.processes and large)
 
 
-def check_runner(config: Config) -> None:
-    """Raises ConfigError where the runner is known not to work, before anything is sent to it."""
-    try:
-        start.check(config.runner.settings)
-    except RunnerError as error:
-        raise ConfigError(f"{config.path}: {error}") from error
-
-
 _stopped = threading.Event()  # by Ctrl-C: worker threads, which the runner does not stop, begin nothing new
 
 
@@ -102,6 +97,13 @@ def _load(path: str, stored: Stored) -> Task:
     return task
 
 
+@functools.cache
+def versions() -> Mapping[str, str]:
+    """What the bytes depend on, or the way to a worker: of this process."""
+    names = (*LIBRARIES, "recordmill", "apache-beam", "tensorflow", "tensorflow-transform")
+    return {"Python": platform.python_version().rpartition(".")[0]} | {name: library_version(name) for name in names}
+
+
 class RunTask(beam.DoFn):
     """Where a task is stored in, nothing out: the file that it makes is the result.
 
@@ -114,6 +116,7 @@ class RunTask(beam.DoFn):
         self._function = function
         self._tasks_file = tasks_file
         self._work_dir = work_dir
+        self._versions = versions()
 
     def process(self, stored: Stored) -> Iterator[None]:
         task = _load(self._tasks_file, stored)
@@ -121,6 +124,7 @@ class RunTask(beam.DoFn):
             return
         begin = time.time()
         try:
+            self._check_versions()
             with measured() as stopwatch:
                 self._function(task.argument, task.output)
             times.note(
@@ -137,6 +141,17 @@ class RunTask(beam.DoFn):
             self._report(task, error)
             raise
         yield from ()
+
+    def _check_versions(self) -> None:
+        """Raises BuildError where this worker would not make the bytes that the build expects."""
+        here = versions()
+        wanted = self._versions.items()
+        other = [f"{name} {here[name]} instead of {version}" for name, version in wanted if here[name] != version]
+        if other:
+            raise BuildError(
+                f"a worker on {socket.gethostname()} has {', '.join(other)}: give the workers the environment of the "
+                "command, or run the command in theirs"
+            )
 
     def _report(self, task: Task, error: Exception) -> None:
         ours = isinstance(error, RecordmillError)

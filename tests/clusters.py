@@ -169,7 +169,7 @@ def start_spark(found: Servers) -> list[str]:
     for i in range(2):
         worker = ["org.apache.spark.deploy.worker.Worker", f"spark://127.0.0.1:{port}", "-c", "1", "-m", "1g"]
         where = ["--host", "127.0.0.1", "--webui-port", str(free_port()), "-d", str(found.folder / f"worker-{i}")]
-        found.start(f"worker-{i}", [*java, *worker, *where], SPARK_HOME=str(home))
+        found.start(f"worker-{i}", [*java, *worker, *where], SPARK_HOME=str(home), SPARK_SCALA_VERSION="2.12")
     return [
         f"runner.master='spark://127.0.0.1:{port}'",
         f"runner.job_server='{job_server('spark')}'",

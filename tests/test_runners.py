@@ -22,11 +22,12 @@ import grpc
 import pytest
 from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc
 
+from pipeline import preflight, stages
 from pipeline.build import BuildResult, build
 from pipeline.config import load
 from runners import flink, portable, prism, spark, worker
 from runners.settings import RunnerError, Settings
-from transforms.errors import BadRowsError, ConfigError
+from transforms.errors import BadRowsError, BuildError, ConfigError
 
 BEAM = "apache_beam.runners"
 
@@ -218,3 +219,31 @@ def test_a_worker_asks_the_runner_for_what_it_was_not_told() -> None:
 def test_a_worker_that_nothing_was_told_says_what_it_needs() -> None:
     done = subprocess.run([sys.executable, "-m", "runners.worker", "--id", "1"], capture_output=True, text=True)
     assert done.returncode == 2 and "--provision_endpoint or --control_endpoint must be given" in done.stderr
+
+
+def test_modules_that_workers_would_not_have_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are found by this process alone, through its path."""
+    make(tmp_path, rows=10)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "helper.py").rename(elsewhere / "helper.py")
+    monkeypatch.syspath_prepend(str(elsewhere))
+    monkeypatch.setattr(preflight.start, "check", lambda settings: None)
+    remote = {"name": "portable", "job_endpoint": closed(), "environment": "process", "shared_filesystem": True}
+    with pytest.raises(ConfigError, match=r"preprocess: workers of runner portable .*No module named 'helper'.*beside"):
+        run(tmp_path, "there", remote, preprocess="preprocessing.py")
+    assert not (tmp_path / "there").exists()
+
+
+@pytest.mark.slow
+def test_workers_with_other_versions_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path, rows=10)
+    make_task = stages.RunTask.__init__
+
+    def of_another_client(self: Any, *arguments: Any) -> None:
+        make_task(self, *arguments)
+        self._versions = {**self._versions, "pyarrow": "1.0", "Python": "3.9"}
+
+    monkeypatch.setattr(stages.RunTask, "__init__", of_another_client)
+    with pytest.raises(BuildError, match=r"a worker on .* has .*pyarrow .* instead of 1.0.*give the workers"):
+        run(tmp_path, "here", {"workers": 1})

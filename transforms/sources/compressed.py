@@ -14,6 +14,7 @@ from isal import igzip, isal_zlib
 from transforms.errors import SourceError
 from transforms.partition import FileSlice
 from transforms.sources.slices import SliceStream, fill, open_file
+from transforms.storage import Input
 
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
 
@@ -21,7 +22,13 @@ _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
 def compression_of(path: str) -> str | None:
     """``gzip``, ``bz2`` or ``zstd``; None: the file is none of these."""
     with open_file(path) as file:
-        head = file.read(4)
+        return sniff(file)
+
+
+def sniff(file: Input) -> str | None:
+    """``compression_of`` a file that was just opened; it is read from its begin again afterwards."""
+    head = file.read(4)
+    file.seek(0)
     return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
 
 

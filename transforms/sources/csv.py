@@ -23,7 +23,7 @@ from pyarrow import csv as arrow_csv
 from transforms.errors import SourceError, shorten
 from transforms.fingerprint import CHUNK_BYTES, hash_bytes, read_chunks
 from transforms.partition import BadRow, FileSlice, Partition, Place, RawBatch
-from transforms.sources.compressed import TextStream, compression_of
+from transforms.sources.compressed import TextStream, sniff
 from transforms.sources.csv_text import Chunk, Dialect, Fill, cut_records, scan
 from transforms.sources.slices import changed, cut_files, file_size, fill, open_file, warn_empty, whole_file
 from transforms.storage import Input
@@ -109,10 +109,10 @@ class CsvSource:
         return len(text) - len(rest)
 
     def _slices(self, path: str, target_bytes: int) -> Iterator[FileSlice]:
-        if self._encoding != "utf-8" or compression_of(path):
-            yield whole_file(path)
-            return
         with open_file(path) as file:
+            if self._encoding != "utf-8" or sniff(file):
+                yield whole_file(path)
+                return
             header, _ = self._begin(functools.partial(fill, file.readinto), path)
             if header is None:
                 warn_empty(path)

@@ -74,12 +74,12 @@ def cut_records(fill: Fill, head: bytes, dialect: Dialect, *, header: bool) -> I
 
     Longer records are chunks of their own; the header is the first, alone.  A chunk is valid until the next one.
     """
-    buffer = memoryview(np.empty(CHUNK_BYTES, np.uint8))  # not filled with zeros: most files are smaller
+    buffer = np.empty(CHUNK_BYTES, np.uint8).data  # not filled with zeros: most files are smaller
     rest, max_rows, end_of_text = memoryview(head), 1 if header else MAX_ROWS, False
     while not end_of_text:
         left = len(rest)
         larger = (
-            memoryview(np.empty(2 * left, np.uint8)) if left == len(buffer) else buffer
+            np.empty(2 * left, np.uint8).data if left == len(buffer) else buffer
         )  # for a record longer than a chunk
         larger[:left] = bytes(rest)
         buffer = larger

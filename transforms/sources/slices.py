@@ -21,6 +21,7 @@ from transforms.storage import Input, open_input, size_of
 
 LARGEST_VALUE = (1 << 31) - 1  # bytes of a file that is one value
 FILES_AT_ONCE = 1000  # whose slices are waited for together
+FILES_TOGETHER = 64  # times as many, and so many to a thread, where there are very many
 
 AT_ONCE = max(2, os.cpu_count() or 1)  # threads that fetch or decode: Pillow and stores let others run
 
@@ -34,13 +35,16 @@ def cut_files(
 ) -> list[Partition]:
     """The partitions of the files; ``cut(path, target_bytes)`` makes slices of one file, of several files at a time."""
 
-    def cut_file(path: str) -> list[FileSlice]:
-        return list(cut(path, target_bytes))
+    together = max(1, min(FILES_TOGETHER, len(paths) // FILES_AT_ONCE))
+
+    def cut_some(start: int) -> list[FileSlice]:
+        return [piece for path in paths[start : start + together] for piece in cut(path, target_bytes)]
 
     def cut_all() -> Iterator[FileSlice]:
+        at_once = FILES_AT_ONCE * together
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for start in range(0, len(paths), FILES_AT_ONCE):
-                for slices in pool.map(cut_file, paths[start : start + FILES_AT_ONCE]):
+            for start in range(0, len(paths), at_once):
+                for slices in pool.map(cut_some, range(start, min(start + at_once, len(paths)), together)):
                     yield from slices
 
     return group(cut_all(), target_bytes=target_bytes)
