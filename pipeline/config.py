@@ -47,22 +47,29 @@ SHARD_BYTES = 128 << 20
 
 
 class Output(Model):
-    """Where the versions go, and what their shards are like.
-
-    ``mirror``: where they go as well, on an object store.  ``level``: from 1, the fastest, to 9, the smallest.
-    ``read_back``: shards are read again and checked before they are published.
-    """
+    """Where the versions go, and what their shards are like."""
 
     dir: LocalPath
+    """The folder of the versions and of the cache."""
     mirror: Address | None = None
+    """The address of a store where the versions are put as well."""
     compression: Literal["gzip", "zlib", "none"] = "gzip"
+    """Of the shards."""
     level: Annotated[int, Field(ge=1, le=9)] = 1
+    """From 1, the fastest, to 9, the smallest."""
     gzip_members: Literal["blocks", "single"] = "blocks"
+    """`blocks`: each block is a gzip member, which readers can jump to; `single`: the whole shard is one."""
     shard_size: Size | None = None
+    """Stored bytes of a shard; 128MiB if neither this nor `shards` is said."""
     shards: Shards | None = None
+    """How many shards each split has, or a number for each split."""
     shuffle: Literal["none", "blocks", "rows"] = "blocks"
+    """`blocks`: rows among neighbours and blocks over all; `rows`: an exact permutation of all rows; `none`: the
+    order of the source."""
     seed: Annotated[int, Field(ge=0)] = 0
+    """Of the shuffle."""
     read_back: bool = False
+    """Each shard is read again and checked before the version is published."""
 
     @property
     def shard_bytes(self) -> int:
@@ -81,14 +88,23 @@ class Runner(Model):
     """
 
     name: Literal["direct", "flink", "spark", "prism", "portable"] = "direct"
+    """What runs the build: docs/runners.md."""
     workers: Annotated[int, Field(ge=1)] = Field(default_factory=processors)
+    """How many work at a time; all processors if not said."""
     master: Text | None = None
+    """The address of the cluster."""
     job_endpoint: Text | None = None
+    """The address of a Beam job server that is there already."""
     job_server: Text | None = None
+    """The jar or binary to start a job server from."""
     environment: Literal["loopback", "external", "docker", "process"] | None = None
+    """Where the workers' Python is."""
     environment_config: Text | None = None
+    """Of the environment: the address of the pool, the program, the image."""
     shared_filesystem: bool = False
+    """Says that all workers see source, output and config at the same paths."""
     options: Texts | None = None
+    """Further options for Beam."""
 
     @property
     def settings(self) -> Settings:
@@ -100,26 +116,47 @@ class Config(Model):
     """A checked config.  Paths in it are as the user wrote them; ``resolve`` makes them absolute."""
 
     name: FileName
+    """What shards are called after."""
     source: Source
+    """What is read."""
     schema_file: ExistingFile | None = Field(default=None, alias="schema")
+    """A TFMD Schema in text form; what all rows say, if there is none."""
     on_schema_drift: Literal["fail", "warn", "adapt"] | None = None
+    """Where data and schema differ: `warn` if a schema is named."""
     splits: Fractions | None = None
+    """The splits with their parts of the rows, which add up to 1."""
     split_by: Names | None = None
+    """Rows with equal values in these columns go to the same split; the whole row decides, if not said."""
     drop_rows: ExistingFile | None = None
+    """A CSV of keys whose rows have to be gone."""
     corrections: ExistingFile | None = None
+    """Bad rows that were put right, as `recordmill replay` writes them."""
     prepare: Function | None = None
+    """A file and a function in it, from RecordBatch to RecordBatch, which sees the rows first."""
     preprocess: ExistingFile | None = None
+    """A file with `preprocessing_fn(inputs)`, as TensorFlow Transform has it."""
     analyze: Literal["train", "all"] | None = None
+    """Which rows the analyzers see."""
     analysis: Literal["columnar", "stock"] = "columnar"
+    """Who analyzes: column by column, or TensorFlow Transform's own pipeline."""
     preprocess_refresh: Literal["always", "frozen", "on_drift"] = "always"
+    """Whether data that changed is analyzed again: each time, never, or when it moved too far."""
     drift_threshold: Annotated[float, Field(gt=0, le=1)] | None = None
+    """How far a feature may move, from 0 to 1."""
     on_data_drift: Literal["fail", "warn"] | None = None
+    """What is done when features moved too far since the version before."""
     skew_threshold: Annotated[float, Field(gt=0, le=1)] | None = None
+    """How far a feature of a split may be from that of the first split."""
     allow_empty: bool = False
+    """A source without rows is published as an empty version."""
     max_bad_rows: BadRows = BadRowLimit()
+    """How many rows may be bad: a number, or a part of all such as `0.1%`."""
     redact: Names | None = None
+    """Columns whose values no message and no page shows."""
     output: Output
+    """Where the versions go, and what their shards are like."""
     runner: Runner = Field(default_factory=Runner)
+    """Where the build runs."""
 
     _path: str = PrivateAttr(default="")
 

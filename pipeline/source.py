@@ -36,10 +36,8 @@ MARKS = ("delimiter", "quote", "escape", "comment")
 class Source(Model):
     """What is read.
 
-    ``window``, ``from`` and ``to`` choose among the spans that placeholders in ``files`` tell: the newest so many, from
-    one to another, both included.  ``load`` gives columns that name images, each with the column that gets them.
-
-    The options from ``delimiter`` on are those of single formats; docs/sources.md says which.
+    ``window``, ``from`` and ``to`` choose among the spans that placeholders in ``files`` tell, both included.  The
+    options from ``delimiter`` on are those of single formats; docs/sources.md says which.
     """
 
     format: Literal[
@@ -57,30 +55,56 @@ class Source(Model):
         "sql",
         "bigquery",
     ]
+    """What the source is: docs/sources.md has a section on each."""
     files: Patterns = ()
+    """A path or a pattern such as `data/*.csv`, or a list of them: relative to the folder of the config, or
+    addresses such as `s3://bucket/day={DATE}/*.parquet`."""
     window: Annotated[int, Field(ge=1)] | None = None
+    """The newest so many spans."""
     first: SpanLabel | None = Field(default=None, alias="from")
+    """The first span that is read."""
     last: SpanLabel | None = Field(default=None, alias="to")
+    """The last span that is read."""
     load: Loads | None = None
+    """Columns of paths or addresses of images, each with the column that gets the image."""
     delimiter: Delimiter | None = None
+    """What stands between the cells of a line; a comma if not said."""
     quote: Mark | None = None
+    """What a cell that holds a delimiter is put into; empty for none."""
     escape: Mark | None = None
+    """What makes the next character a plain one."""
     comment: Mark | None = None
+    """What a line begins with that is no row."""
     encoding: Encoding | None = None
+    """Of the text: utf-8 if not said."""
     null_values: Texts | None = None
+    """Texts that mean that a value is missing."""
     columns: Names | None = None
+    """The names of the columns, where the file has no header; of the fields, of JSON lines."""
     sequence: bool | None = None
+    """Records are SequenceExamples."""
     whole_files: bool | None = None
+    """Each file is one value, instead of each line."""
     encode: Literal["jpeg", "png", "webp"] | None = None
+    """What images become."""
     quality: Annotated[int, Field(ge=1, le=100)] | None = None
+    """Of JPEG and WebP."""
     resize: ImageSize | None = None
+    """Height and width in pixels that all images get."""
     connection: Connection | None = None
+    """Where the database is, without its password."""
     query: Text | None = None
+    """What is read, in the words of the database."""
     table: Text | None = None
+    """What is read; of BigQuery `project.dataset.table`."""
     where: Text | None = None
+    """Which rows of the table."""
     partition_by: Text | None = None
+    """A column of integers by which the rows are read in parts."""
     partition_rows: Annotated[int, Field(ge=1)] | None = None
+    """About how many rows a part has."""
     version_query: Text | None = None
+    """A query whose result changes when the rows do, so that they need not be read to see that."""
 
     @property
     def called(self) -> str:

@@ -21,6 +21,7 @@ from pydantic import (
     PlainSerializer,
     PlainValidator,
     ValidationInfo,
+    WithJsonSchema,
 )
 
 from pipeline.patterns import FilePattern, expand, parse_span
@@ -39,7 +40,9 @@ _UNITS = {"": 1, "B": 1} | {
 class Model(BaseModel):
     """A section of a config: frozen, strict, and with no keys but its own."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, hide_input_in_errors=True, use_attribute_docstrings=True
+    )
 
 
 def parse_size(value: object) -> int:
@@ -221,14 +224,20 @@ def _folder(info: ValidationInfo) -> str:
     return str(info.context["folder"])  # type: ignore[index]
 
 
-Size = Annotated[int, BeforeValidator(parse_size)]
+_TEXT_OR_LIST = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+
+Size = Annotated[int, BeforeValidator(parse_size), WithJsonSchema({"type": ["integer", "string"]})]
 FileName = Annotated[str, AfterValidator(_file_name)]
 ExistingFile = Annotated[str, AfterValidator(_existing_file)]
-Names = Annotated[tuple[str, ...], BeforeValidator(_one_or_many), AfterValidator(_unique)]
-SpanLabel = Annotated[str, BeforeValidator(parse_span)]
+Names = Annotated[
+    tuple[str, ...], BeforeValidator(_one_or_many), AfterValidator(_unique), WithJsonSchema(_TEXT_OR_LIST)
+]
+SpanLabel = Annotated[str, BeforeValidator(parse_span), WithJsonSchema({"type": ["string", "integer"]})]
 Pattern = Annotated[FilePattern, PlainValidator(_pattern), PlainSerializer(lambda pattern: pattern.text)]
-Patterns = Annotated[tuple[Pattern, ...], BeforeValidator(_one_or_many), Field(min_length=1)]
-Texts = Annotated[tuple[str, ...], BeforeValidator(_one_or_many)]
+Patterns = Annotated[
+    tuple[Pattern, ...], BeforeValidator(_one_or_many), Field(min_length=1), WithJsonSchema(_TEXT_OR_LIST)
+]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_one_or_many), WithJsonSchema(_TEXT_OR_LIST)]
 Delimiter = Annotated[str, AfterValidator(_delimiter)]
 Mark = Annotated[str, AfterValidator(_mark)]
 Text = Annotated[str, Field(min_length=1)]
@@ -236,9 +245,23 @@ Connection = Annotated[str, AfterValidator(_connection)]
 Address = Annotated[str, AfterValidator(_address)]
 LocalPath = Annotated[str, Field(min_length=1), AfterValidator(_local_path)]
 Encoding = Annotated[str, AfterValidator(_encoding)]
-ImageSize = Annotated[tuple[int, int], BeforeValidator(_image_size)]
+ImageSize = Annotated[
+    tuple[int, int],
+    BeforeValidator(_image_size),
+    WithJsonSchema({"type": "array", "items": {"type": "integer", "minimum": 1}, "minItems": 2, "maxItems": 2}),
+]
 Loads = Annotated[dict[str, str], BeforeValidator(_loads)]
 Fractions = Annotated[dict[str, float], Field(min_length=1), AfterValidator(_splits)]
-Shards = Annotated[int | dict[str, int], PlainValidator(_shards)]
+_COUNT = {"type": "integer", "minimum": 1}
+Shards = Annotated[
+    int | dict[str, int],
+    PlainValidator(_shards),
+    WithJsonSchema({"anyOf": [_COUNT, {"type": "object", "additionalProperties": _COUNT}]}),
+]
 Function = Annotated[str, AfterValidator(_function)]
-BadRows = Annotated[BadRowLimit, PlainValidator(_bad_row_limit), PlainSerializer(_plain_limit)]
+BadRows = Annotated[
+    BadRowLimit,
+    PlainValidator(_bad_row_limit),
+    PlainSerializer(_plain_limit),
+    WithJsonSchema({"type": ["integer", "number", "string"]}),
+]

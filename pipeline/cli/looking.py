@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from pathlib import Path
@@ -152,3 +153,21 @@ def report(
         typer.echo(path)
         if open_it:
             typer.launch(f"file://{os.path.abspath(path)}")
+
+
+@app.command()
+def reference(
+    as_json_schema: Annotated[
+        bool, typer.Option("--json-schema", help="Print a JSON Schema, with which editors check a config.")
+    ] = False,
+) -> None:
+    """Print every key of a config with what it may be.
+
+    \b
+    recordmill reference
+    recordmill reference --json-schema > config.schema.json
+    """
+    with errors_as_messages():
+        from pipeline.reference import json_schema, markdown
+
+        typer.echo(json.dumps(json_schema(), indent=1) if as_json_schema else markdown().rstrip())
