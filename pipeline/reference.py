@@ -24,9 +24,9 @@ def markdown() -> str:
     lines = [
         "# Every key of a config",
         "",
-        "Made by `recordmill reference`; `recordmill reference --json-schema` makes the schema for editors. A config",
-        "that begins with `# yaml-language-server: $schema=config.schema.json`, and has that file beside it, is checked",
-        "and completed while it is written.",
+        "Made by `recordmill reference`; `recordmill reference --json-schema` makes the schema for editors. A",
+        "config that begins with `# yaml-language-server: $schema=config.schema.json`, and has that file beside it, is",
+        "checked and completed while it is written.",
     ]
     for section, found in sections.items():
         lines += [
