@@ -73,7 +73,7 @@ def _kinds(value: dict[str, Any]) -> Iterator[str]:
     elif "enum" in value:
         yield ", ".join(f"`{choice}`" for choice in value["enum"])
     elif "anyOf" in value or "allOf" in value:
-        for part in value.get("anyOf", value.get("allOf")):
+        for part in value.get("anyOf") or value["allOf"]:
             if part.get("type") != "null":
                 yield from _kinds(part)
     else:

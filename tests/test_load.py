@@ -111,6 +111,15 @@ def test_readers_share_the_records_among_them(train: Split, count: int, shuffle:
     assert tensors == numpy == expected
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("drop_remainder", [False, True])
+def test_a_dataset_knows_how_many_batches_it_has(train: Split, count: int, drop_remainder: bool) -> None:
+    for index in range(count):
+        found = dataset(train, batch_size=64, shard=(index, count), drop_remainder=drop_remainder)
+        assert int(found.cardinality()) == sum(1 for _ in found) > 0
+    assert int(dataset(train, batch_size=64, repeat=True).cardinality()) == tf.data.INFINITE_CARDINALITY
+
+
 def test_shuffling_is_what_the_seed_says(train: Split) -> None:
     for read in (
         lambda seed: ids(arrays(train, batch_size=64, shuffle=True, seed=seed)),

@@ -35,7 +35,8 @@ def dataset(
     files; ``seed`` makes both the same in each run.  ``repeat``: without an end.  ``shard``: this reader's number, and
     how many read together; each gets whole files if these can be dealt evenly, and else each n-th record.
     ``deterministic``: whether the order is the same in each run, or batches come as they are ready; None: unless they
-    are shuffled without a seed.  Iterators can be saved by ``tf.train.Checkpoint``.
+    are shuffled without a seed.  Its cardinality is known, so that Keras shows how far it is.  Iterators can be saved
+    by ``tf.train.Checkpoint``.
 
     Raises ConfigError for a label that is no feature.
     """
@@ -72,9 +73,13 @@ def dataset(
         return (parsed, parsed.pop(label)) if label is not None else parsed
 
     batched = records.batch(batch_size, drop_remainder=drop_remainder)
-    return batched.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=deterministic).prefetch(
-        tf.data.AUTOTUNE
-    )
+    batches = batched.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=deterministic)
+    if not repeat:
+        total = split.num_records
+        ours = sum(i.num_records for i in split.shards[index::count]) if whole_files else -(-(total - index) // count)
+        number = ours // batch_size if drop_remainder else -(-ours // batch_size)
+        batches = batches.apply(tf.data.experimental.assert_cardinality(number))
+    return batches.prefetch(tf.data.AUTOTUNE)
 
 
 def feature_spec(split: Split) -> dict[str, Any]:
